@@ -1,0 +1,124 @@
+"""What workflow code can ask for, as the worker sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from .record import Deposit, Kind
+from .retry import Retry
+from .values import ArgumentsCodec, ValueCodec
+
+
+@dataclass(slots=True, eq=False)
+class StepSpec:
+    """A step as declared: its function, its policy and how its values are stored."""
+
+    name: str
+    fn: Callable[..., Any]
+    is_async: bool
+    suspends: bool  # its body may suspend: it needs a task of its own
+    retry: Retry
+    timeout: int | None  # µs for one attempt
+    heartbeat_timeout: int | None  # µs
+    pool: str | None
+    transaction: bool
+    arguments: ArgumentsCodec
+    value: ValueCodec
+
+
+@dataclass(slots=True, eq=False)
+class WorkflowSpec:
+    """A workflow as declared, or one version of it."""
+
+    name: str
+    version: str
+    fn: Callable[..., Any]
+    is_async: bool
+    timeout: int | None  # µs
+    arguments: ArgumentsCodec
+    value: ValueCodec
+
+
+@dataclass(slots=True, eq=False)
+class StepCall:
+    """Work for an executor: `spec` with these encoded arguments, in a copy of this context."""
+
+    spec: StepSpec
+    arguments: bytes  # plaintext; each attempt decodes its own copy
+    context: Context  # of the task that called
+
+
+@dataclass(slots=True, eq=False)
+class TimerCall:
+    """A timer: fires through its own journal entry once `due` has come."""
+
+    due: int  # store µs
+
+
+@dataclass(slots=True, eq=False)
+class WaitCall:
+    """A durable wait for an event."""
+
+    name: str
+    correlation_id: str
+    deadline: int | None  # store µs
+    value: ValueCodec
+    shared: bool = False
+    include_late: bool = False
+
+
+Detail: TypeAlias = StepCall | TimerCall | WaitCall
+
+
+@dataclass(slots=True, eq=False)
+class Command:
+    """One thing workflow code asked for and has no outcome of yet."""
+
+    seq: int  # in the order first awaited or scheduled
+    kind: Kind
+    name: str
+    digest: bytes  # 8 bytes over kind, name and arguments, keyed by the seed in force
+    detail: Detail
+    future: Any  # asyncio.Future, or the timer's handle: what `Instance.deliver` settles
+
+
+@dataclass(slots=True)
+class Returned:
+    """The generation's code returned."""
+
+    body: bytes  # encoded result, before the App's codec
+
+
+@dataclass(slots=True)
+class Failed:
+    """The generation's code raised."""
+
+    body: bytes  # core.failures, before the App's codec
+    ended_by: int | None  # position of the entry whose exception this is, or that it was raised from
+
+
+@dataclass(slots=True)
+class Cancelled:
+    """The generation's code ended with CancelledError after a delivered cancel."""
+
+    body: bytes
+
+
+@dataclass(slots=True)
+class Continued:
+    """The generation's code asked to continue as new."""
+
+    workflow: str
+    version: str
+    arguments: bytes  # encoded, before the App's codec
+
+
+Outcome: TypeAlias = Returned | Failed | Cancelled | Continued
+
+__all__ = [
+    "Cancelled", "Command", "Continued", "Deposit", "Detail", "Failed", "Outcome", "Returned",
+    "StepCall", "StepSpec", "TimerCall", "WaitCall", "WorkflowSpec",
+]  # fmt: skip

@@ -1,0 +1,279 @@
+"""What the engine asks of a store, and every promise a store makes.
+
+A store knows rows, guards and clocks. It decides no status: statuses come in with the request, from `core.machine`.
+Every method is all-or-nothing, may be called again after `StoreUnavailable` (nothing was committed), and uses the
+store's own clock for every expiry, deadline and due time. Text is validated by the caller (`core.text`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+from romulus.core.machine import RunStatus
+from romulus.core.record import Entry, Generation, Record, Run, WorkerRow
+from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
+
+from .hub import Hub
+
+T = TypeVar("T")
+
+
+class BatchRejected(Exception):
+    """A statement of the batch raised; the whole batch was rolled back. The committer bisects it."""
+
+
+@dataclass(slots=True)
+class ClaimRequest:
+    """Which runs a worker can serve now."""
+
+    owner: str  # worker ID
+    namespace: str
+    serves: Sequence[tuple[str, str, str]]  # (workflow, version, digest of the code here)
+    limit: int
+    others: Sequence[str] = ()  # digests other live workers have: runs last advanced by such code wait `prefer` longer for them
+    prefer: int = 1_000_000  # µs
+    alone: bool = False  # claim only runs that lost `alone_after` claims or more, else only runs that lost fewer
+    alone_after: int = 3
+
+
+@dataclass(slots=True)
+class Claims:
+    """What was claimed."""
+
+    records: Sequence[Record]  # run, generation, attempts and waits; no entries: read them with `history`
+    next_due: int | None  # store µs: when the next run of `serves` that nobody owns is due; None: nothing is
+
+
+@dataclass(slots=True)
+class Freed:
+    """What a sweep did."""
+
+    dead: Sequence[str] = ()  # workers newly marked dead
+    runs: int = 0  # runs freed from dead or unknown owners
+
+
+@dataclass(slots=True)
+class RunFilter:
+    """Which runs a listing shows."""
+
+    namespace: str
+    workflow: str | None = None
+    status: RunStatus | None = None
+    attributes: dict[str, str | int | bool] = field(default_factory=dict)
+    since: int | None = None  # created at or after, store µs
+    until: int | None = None  # created before, store µs
+
+
+@dataclass(slots=True)
+class Listed(Generic[T]):
+    """One page: in creation (arrival) order, stable while others are added or change."""
+
+    items: Sequence[T]
+    next: str | None  # cursor of the page after, None: there is none now
+
+
+@dataclass(slots=True)
+class StoredEvent:
+    """An event as listings show it."""
+
+    id: str
+    name: str
+    correlation_id: str
+    payload: bytes
+    received_at: int
+    state: str  # unmatched | matched | consumed | bad
+    late: bool
+    run_id: str | None  # of the wait it is matched with or was consumed by
+
+
+@dataclass(slots=True)
+class StoredWait:
+    """An open wait as listings show it."""
+
+    run_id: str
+    seq: int
+    name: str
+    correlation_id: str
+    deadline: int | None
+    shared: bool
+    opened_at: int
+    event_id: str | None  # matched with, not consumed yet
+
+
+@dataclass(slots=True)
+class Evidence:
+    """A late or contradicting report: append-only, never applied on its own."""
+
+    at: int
+    kind: str  # late_transition | late_attempt | …
+    owner: str
+    fence: int
+    detail: str  # JSON
+
+
+class Lease(Protocol):
+    """A worker's lease, kept on a connection of its own and called from the lease thread only."""
+
+    def renew(self) -> bool:
+        """Extend the lease by its length; False: the worker was marked dead, its claims are void.
+
+        Raises:
+            StoreUnavailable: the store could not be reached; the lease runs on.
+        """
+
+    def remaining(self) -> int:
+        """Return µs left by the last successful renewal (host's monotonic clock); negative once past."""
+
+    def close(self) -> None:
+        """Close its connection."""
+
+
+class Transaction(Protocol):
+    """An open transaction of a transactional step: user writes first, the run's transition last."""
+
+    connection: Any  # the driver's own connection, for the step's body
+
+    async def commit(self, transition: Transition) -> Verdict:
+        """Write the guarded transition as the last statements and commit; REFUSED rolls everything back.
+
+        Raises:
+            BatchRejected, StoreUnavailable: rolled back. CommitUnknown: as for `Store.apply`.
+        """
+
+    async def rollback(self) -> None:
+        """Undo everything. Idempotent."""
+
+
+class Store(Protocol):
+    """The contract every store keeps; `tests/store/conformance` is its proof."""
+
+    url: str  # absolute, without a password
+    hub: Hub  # in-process notices of this store object
+
+    # ---- life ------------------------------------------------------------------------------
+    async def open(self) -> None:
+        """Connect, verify the schema and migrate a new or older one.
+
+        Raises:
+            StoreUnavailable, StoreSchemaError, NotOurFile, ConfigurationError.
+        """
+
+    async def close(self) -> None:
+        """Wait for what is being written, then disconnect. Idempotent."""
+
+    async def now(self) -> int:
+        """Return the store's clock, µs since the epoch."""
+
+    def estimated_now(self) -> int:
+        """Return the store's clock as last read, plus the time gone by since."""
+
+    # ---- clients ---------------------------------------------------------------------------
+    async def start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
+        """Create every run whose (namespace, ID) is free; concurrent calls are grouped into one commit."""
+
+    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+        """Store each event and queue it for matching; deduplicated by (namespace, event ID). Grouped as `start`."""
+
+    async def change(self, namespace: str, run_id: str, decide: Callable[[Run, Generation, int], Next | None]) -> tuple[Run, Run] | None:
+        """Read a run row, let *decide(run, its generation, store now)* say what it becomes, write that; atomic.
+
+        Return the row before and after; None: no such run. *decide* is pure, may raise (nothing is written) and
+        may return None (nothing to change: before and after are equal). A row whose owner stays gets a `wakes` row.
+        With a terminal status the generation is ended, open waits closed as withdrawn and attempt rows deleted.
+        With `begins` a generation follows and becomes the current one.
+        """
+
+    def using(self, connection: Any) -> Store:
+        """Return a view that starts runs, sends events and changes rows in the caller's open transaction.
+
+        Raises:
+            ConfigurationError: not a connection of this store (SQLite: an apsw connection to the same file).
+        """
+
+    # ---- reads -----------------------------------------------------------------------------
+    async def run(self, namespace: str, run_id: str) -> Run | None:
+        """Return a run's row."""
+
+    async def record(self, namespace: str, run_id: str) -> Record | None:
+        """Return a run's whole record without entries, in one consistent read."""
+
+    async def generations(self, run: int) -> Sequence[Generation]:
+        """Return every generation of a run, first to last, by Run.key."""
+
+    async def history(self, generation: int, start: int, limit: int) -> Sequence[Entry]:
+        """Return entries from position *start*, at most *limit*, in order."""
+
+    async def runs(self, where: RunFilter, after: str | None, limit: int) -> Listed[Run]:
+        """Return a page of runs in creation order."""
+
+    async def events(self, namespace: str, matched: bool | None, after: str | None, limit: int) -> Listed[StoredEvent]:
+        """Return a page of events in arrival order. *matched*: None all, False unmatched only, True the others."""
+
+    async def waits(self, namespace: str, after: str | None, limit: int) -> Listed[StoredWait]:
+        """Return a page of open waits, oldest first."""
+
+    async def workers(self, namespace: str) -> Sequence[WorkerRow]:
+        """Return registered workers, `status` derived from their leases."""
+
+    async def evidence(self, run: int) -> Sequence[Evidence]:
+        """Return a run's evidence by Run.key, oldest first."""
+
+    def changes(self) -> AsyncIterator[None]:
+        """Yield soon after other processes (or other connections here) have committed. May yield for nothing."""
+
+    # ---- workers ---------------------------------------------------------------------------
+    async def register(self, worker: WorkerRow, lease: int) -> Lease:
+        """Insert the worker's row with a lease of *lease* µs from now and return its lease."""
+
+    async def deregister(self, worker_id: str) -> None:
+        """Remove the row of a worker that owns nothing any more."""
+
+    async def mark_stopping(self, worker_id: str) -> None:
+        """Show in listings that the worker claims nothing any more."""
+
+    async def reopen_held(self, namespace: str, serves: Sequence[tuple[str, str, str]], to: RunStatus) -> int:
+        """Make runs held for their code claimable again where *serves* has a digest they have not excluded."""
+
+    async def claim(self, request: ClaimRequest, to: RunStatus) -> Claims:
+        """Claim due runs, oldest first, fairly between workflows: raise the fence, set owner, status *to* and started_at.
+
+        First turns `wakes` of unowned runs into due times. Never returns a run before its due time.
+        """
+
+    async def reclaim(self, run: int, owner: str) -> Record | None:
+        """Take a new fence on a run that *owner* still owns and return its record; None: the claim is lost."""
+
+    async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
+        """Write every transition whose guards hold, in one commit; the others are REFUSED and kept as evidence.
+
+        A refused one whose ID is the row's `last_transition`, or stands in the journal, counts as APPLIED.
+
+        Raises:
+            BatchRejected: a statement raised; nothing was written.
+            StoreUnavailable: nothing was written.
+            CommitUnknown: COMMIT was sent and no answer came: resubmit the same transitions.
+        """
+
+    async def match(self, limit: int) -> int:
+        """Match up to *limit* queued events and waits; return how many `to_match` rows were consumed."""
+
+    async def pulse(self, owner: str) -> Sequence[Record]:
+        """Take the `wakes` of runs that *owner* owns; return their records (waits with deposits, no entries)."""
+
+    async def sweep(self, limit: int, to: RunStatus) -> Freed:
+        """Mark workers dead whose lease is over or whose process is gone, then free up to *limit* runs of dead or unknown owners.
+
+        Freeing raises the fence, adds one to `losses`, sets status *to* and makes the run due at once. `armed` stays,
+        for the next claim to count its attempts as lost.
+        """
+
+    async def mark_dead(self, worker_id: str) -> None:
+        """Mark a worker dead now (it fenced itself)."""
+
+    async def keep_evidence(self, run: int, evidence: Evidence) -> None:
+        """Append evidence, up to the store's limit per run."""
+
+    async def transaction(self) -> Transaction:
+        """Begin a transaction for a transactional step; it holds the store's writer until it ends."""
