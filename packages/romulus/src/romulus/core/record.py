@@ -110,6 +110,7 @@ class Generation:
     result: bytes | None = None  # encoded, once succeeded
     failure: bytes | None = None  # core.failures, once failed or cancelled
     timeout: int | None = None  # µs a generation may take, from its start
+    ended_by: int | None = None  # position of the outcome whose exception ended it
 
 
 @dataclass(slots=True)
