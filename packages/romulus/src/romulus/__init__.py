@@ -1,0 +1,108 @@
+"""Workflows that survive a restart: durable execution in plain Python.
+
+Declare steps and workflows with `@romulus.step` and `@romulus.workflow`, put them in a `romulus.App`, and run them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from romulus import blocking
+    from romulus.app import App, run
+    from romulus.authoring.current import Attempt, continue_as_new, current_attempt, current_run, now, patched, rng, uuid4
+    from romulus.authoring.logger import logger
+    from romulus.authoring.resource import Resource, resource
+    from romulus.authoring.step import Step, SyncStep, step
+    from romulus.authoring.waiting import Event, wait_for_event
+    from romulus.authoring.workflow import AnyWorkflow, SyncWorkflow, Workflow, workflow
+    from romulus.client import (
+        AsyncClient,
+        AsyncHandle,
+        Client,
+        EventReceipt,
+        EventRecord,
+        Handle,
+        JournalEntry,
+        Page,
+        PendingCommand,
+        RunDescription,
+        WaitRecord,
+        WorkerRecord,
+    )
+    from romulus.core.duration import Duration
+    from romulus.core.errors import (
+        ConfigurationError,
+        DefinitionError,
+        EventConflict,
+        NondeterminismRefused,
+        NotDeterministic,
+        NotInRun,
+        RomulusError,
+        RunCancelled,
+        RunConflict,
+        RunFailed,
+        RunHeld,
+        RunNotFound,
+        RunTerminated,
+        SerializationError,
+        StepFailed,
+        StepTimeout,
+        StoreError,
+        StoreUnavailable,
+        UnknownWorkflow,
+        ValueTooLarge,
+        WaitTimeout,
+        WrongColour,
+    )
+    from romulus.core.instance import RunInfo
+    from romulus.core.machine import RunStatus
+    from romulus.core.retry import Retry
+    from romulus.core.values import Codec, Redacted
+
+# Each name is imported when first asked for: a part of the engine needs no other part because it lies below this package.
+_NAMES = {
+    "romulus.app": "App run",
+    "romulus.authoring.current": "Attempt continue_as_new current_attempt current_run now patched rng uuid4",
+    "romulus.authoring.logger": "logger",
+    "romulus.authoring.resource": "Resource resource",
+    "romulus.authoring.step": "Step SyncStep step",
+    "romulus.authoring.waiting": "Event wait_for_event",
+    "romulus.authoring.workflow": "AnyWorkflow SyncWorkflow Workflow workflow",
+    "romulus.client": "AsyncClient AsyncHandle Client EventReceipt EventRecord Handle JournalEntry Page "
+    "PendingCommand RunDescription WaitRecord WorkerRecord",
+    "romulus.core.duration": "Duration",
+    "romulus.core.errors": "ConfigurationError DefinitionError EventConflict NondeterminismRefused NotDeterministic NotInRun "
+    "RomulusError RunCancelled RunConflict RunFailed RunHeld RunNotFound RunTerminated SerializationError StepFailed StepTimeout "
+    "StoreError StoreUnavailable UnknownWorkflow ValueTooLarge WaitTimeout WrongColour",
+    "romulus.core.instance": "RunInfo",
+    "romulus.core.machine": "RunStatus",
+    "romulus.core.retry": "Retry",
+    "romulus.core.values": "Codec Redacted",
+}
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "blocking":
+        return import_module("romulus.blocking")
+    if name not in _HOME:
+        raise AttributeError(f"module 'romulus' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+__all__ = [
+    "AnyWorkflow", "App", "AsyncClient", "AsyncHandle", "Attempt", "Client", "Codec", "ConfigurationError", "DefinitionError", "Duration",
+    "Event", "EventConflict", "EventReceipt", "EventRecord", "Handle", "JournalEntry", "NondeterminismRefused", "NotDeterministic",
+    "NotInRun", "Page", "PendingCommand", "Redacted", "Resource", "Retry", "RomulusError", "RunCancelled", "RunConflict", "RunDescription",
+    "RunFailed", "RunHeld", "RunInfo", "RunNotFound", "RunStatus", "RunTerminated", "SerializationError", "Step", "StepFailed",
+    "StepTimeout", "StoreError", "StoreUnavailable", "SyncStep", "SyncWorkflow", "UnknownWorkflow", "ValueTooLarge", "WaitRecord",
+    "WaitTimeout", "WorkerRecord", "Workflow", "WrongColour", "blocking", "continue_as_new", "current_attempt", "current_run", "logger",
+    "now", "patched", "resource", "rng", "run", "step", "uuid4", "wait_for_event", "workflow",
+]  # fmt: skip
