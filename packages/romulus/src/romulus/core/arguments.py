@@ -1,0 +1,148 @@
+"""A call's arguments as bytes and back: {"name": value} with defaults applied and names sorted.
+
+Sorted, because a client without the code cannot know the signature's order and must give equal bytes.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from .annotations import annotations_of
+from .value_codec import ValueCodec
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(slots=True, frozen=True)
+class _Shape:
+    """A signature, prepared for fast binding."""
+
+    signature: inspect.Signature
+    hints: dict[str, Any]
+    sorted_names: tuple[str, ...]
+    sorted_places: tuple[tuple[str, int], ...]  # (name, its place in a call by position), sorted by name
+    simple: int  # a call with that many positional arguments and no keywords needs no binding; -1: every call does
+    positional: tuple[str, ...]
+    var_positional: str | None
+    keywords: tuple[str, ...]
+    var_keyword: str | None
+
+
+class ArgumentsCodec:
+    """Encodes the arguments of *fn* after its first *skip* parameters; *where* names them in errors."""
+
+    __slots__ = ("_codec", "_fn", "_parts", "_shape", "_skip", "where")
+
+    def __init__(self, fn: Callable[..., Any], where: str, skip: int = 0) -> None:
+        self._fn, self.where, self._skip = fn, where, skip
+        self._shape: _Shape | None = None
+        self._codec: ValueCodec[dict[str, Any]] = ValueCodec.resolving(self._annotation, where)
+        self._parts: dict[str, ValueCodec[Any]] = {}
+
+    def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """Return the arguments of the call encoded.
+
+        Raises:
+            TypeError: the function does not take them.
+            SerializationError: one cannot be stored and restored unchanged; names where, path and type.
+        """
+        return self._codec.dump(self._named(args, kwargs))[0]
+
+    def load(self, data: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return positional and keyword arguments to call the function with.
+
+        Raises:
+            Undecodable: the signature does not take them.
+        """
+        shape = self._shape or self._look()
+        named = self._codec.load(data)
+        args = [named[name] for name in shape.positional]
+        if shape.var_positional is not None:
+            args += named[shape.var_positional]
+        kwargs = {name: named[name] for name in shape.keywords}
+        if shape.var_keyword is not None:
+            kwargs |= named[shape.var_keyword]
+        return tuple(args), kwargs
+
+    def dump_plain(self, arguments: Sequence[Any] | Mapping[str, Any]) -> bytes:
+        """Return JSON-like arguments encoded as `dump` encodes the values that they stand for.
+
+        Raises:
+            TypeError: the function does not take them.
+            SerializationError: an annotation does not take one.
+        """
+        shape = self._shape or self._look()
+        given = shape.signature.bind(**arguments) if isinstance(arguments, Mapping) else shape.signature.bind(*arguments)
+        typed = {name: self._part(shape, name).accept(value) for name, value in given.arguments.items()}
+        given.apply_defaults()
+        return self._codec.dump({name: typed.get(name, given.arguments[name]) for name in shape.sorted_names})[0]
+
+    def redacted(self, data: bytes) -> Any:
+        """Return encoded arguments as JSON-able data for people: marked ones hidden, numbers exact. Never raises."""
+        return self._codec.redacted(data)
+
+    def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        shape = self._shape or self._look()
+        if not kwargs and len(args) == shape.simple:
+            return {name: args[place] for name, place in shape.sorted_places}
+        bound = shape.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return {name: bound.arguments[name] for name in shape.sorted_names}
+
+    def _annotation(self) -> Any:
+        shape = self._shape or self._look()
+        return TypedDict("Arguments", {name: shape.hints[name] for name in shape.sorted_names})  # type: ignore[operator]
+
+    def _part(self, shape: _Shape, name: str) -> ValueCodec[Any]:
+        if name not in self._parts:
+            self._parts[name] = ValueCodec(shape.hints[name], f"{self.where}: {name}")
+        return self._parts[name]
+
+    def _look(self) -> _Shape:
+        self._shape = shape = _shape(self._fn, self.where, self._skip)
+        return shape
+
+
+def dump_untyped(arguments: Mapping[str, Any]) -> bytes:
+    """Return JSON-like arguments by name in the layout of `ArgumentsCodec.dump`, without the code.
+
+    Raises:
+        SerializationError: a value is not JSON-like: it would come back as something else.
+    """
+    return _UNTYPED.dump({name: arguments[name] for name in sorted(arguments)})[0]
+
+
+def _shape(fn: Callable[..., Any], where: str, skip: int) -> _Shape:
+    signature = inspect.signature(fn)
+    parameters = list(signature.parameters.values())[skip:]
+    hints = annotations_of(fn, where)
+    names = [parameter.name for parameter in parameters]
+    kinds = {kind: tuple(p.name for p in parameters if p.kind is kind) for kind in inspect._ParameterKind}
+    positional = tuple(p.name for p in parameters if p.kind in _POSITIONAL)
+    simple = len(names) if len(names) == len(positional) else -1
+    return _Shape(
+        signature=signature.replace(parameters=parameters, return_annotation=signature.empty),
+        hints={p.name: _held(p, hints.get(p.name, Any)) for p in parameters},
+        sorted_names=tuple(sorted(names)),
+        sorted_places=tuple((name, names.index(name)) for name in sorted(names)),
+        simple=simple,
+        positional=positional,
+        var_positional=next(iter(kinds[inspect.Parameter.VAR_POSITIONAL]), None),
+        keywords=kinds[inspect.Parameter.KEYWORD_ONLY],
+        var_keyword=next(iter(kinds[inspect.Parameter.VAR_KEYWORD]), None),
+    )
+
+
+def _held(parameter: inspect.Parameter, hint: Any) -> Any:
+    """Return the annotation of what the parameter holds: `*args` hold a tuple, `**kwargs` a dict."""
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return tuple[hint, ...]
+    return dict[str, hint] if parameter.kind is inspect.Parameter.VAR_KEYWORD else hint
+
+
+_UNTYPED: ValueCodec[dict[str, Any]] = ValueCodec(dict[str, Any], "arguments")

@@ -1,0 +1,80 @@
+"""A small, safe set of values as JSON data and back, exact in type: what exceptions may keep of their arguments."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+from .text import surrogate_at
+
+DEPTH_MAX = 20
+
+
+class Refused(Exception):
+    """The value is not of the set, or is too large."""
+
+
+def pack(value: Any, chars_max: int) -> Any:
+    """Return *value* as JSON data; texts and numbers of items together at most *chars_max*.
+
+    Raises:
+        Refused: it is not made of None, bool, int, float, str, bytes, tuple, list and dict with str keys.
+    """
+    return _Packing(chars_max).pack(value, 0)
+
+
+def unpack(data: Any) -> Any:
+    """Return the value that `pack` was given."""
+    if isinstance(data, list):
+        return [unpack(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    if "bytes" in data:
+        return base64.b64decode(data["bytes"])
+    if "tuple" in data:
+        return tuple(unpack(item) for item in data["tuple"])
+    return {key: unpack(item) for key, item in data["dict"]}
+
+
+class _Packing:
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def pack(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        self.spend(len(value) if kind in (str, bytes, tuple, list, dict) else 1)
+        if depth > DEPTH_MAX:
+            raise Refused
+        if value is None or kind in (bool, float):
+            return value
+        if kind is int:
+            return self.integer(value)
+        if kind is str:
+            return self.text(value)
+        if kind is bytes:
+            return {"bytes": base64.b64encode(value).decode()}
+        return self.container(value, kind, depth + 1)
+
+    def container(self, value: Any, kind: type, depth: int) -> Any:
+        if kind is list:
+            return [self.pack(item, depth) for item in value]
+        if kind is tuple:
+            return {"tuple": [self.pack(item, depth) for item in value]}
+        if kind is dict and all(type(key) is str for key in value):
+            return {"dict": [[self.text(key), self.pack(item, depth)] for key, item in value.items()]}
+        raise Refused
+
+    def integer(self, value: int) -> int:
+        if value.bit_length() > 4_096:  # far below the digits Python reads back
+            raise Refused
+        return value
+
+    def text(self, value: str) -> str:
+        if "\x00" in value or surrogate_at(value) is not None:
+            raise Refused
+        return value
+
+    def spend(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise Refused

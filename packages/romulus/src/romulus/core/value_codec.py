@@ -1,0 +1,132 @@
+"""One annotation's values as bytes and back, verified to be the same at once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Generic
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+from typing_extensions import TypeVar
+
+from .annotations import result_annotation
+from .errors import DefinitionError
+from .redaction import REDACTED
+from .refusals import changed, refused, secret, undecodable
+from .sameness import difference
+from .schema import Plan, SecretInAnnotation, plan, shown_serializer
+
+T = TypeVar("T", default=Any)
+
+
+class ValueCodec(Generic[T]):
+    """Encodes values of *annotation*; *where* names them in errors. The annotation is looked at on first use."""
+
+    __slots__ = ("_annotation", "_from_json", "_plan", "_shown", "_to_json", "where")
+
+    def __init__(self, annotation: Any, where: str) -> None:
+        self._prepare(lambda: annotation, where)
+
+    @classmethod
+    def returned_by(cls, fn: Callable[..., Any], where: str) -> ValueCodec[Any]:
+        """Return the codec of what *fn* returns, its annotation resolved on first use."""
+        codec: ValueCodec[Any] = cls.__new__(cls)
+        codec._prepare(lambda: result_annotation(fn, where), where)
+        return codec
+
+    @classmethod
+    def resolving(cls, annotation: Callable[[], Any], where: str) -> ValueCodec[Any]:
+        """Return the codec of the annotation that *annotation* returns on first use."""
+        codec: ValueCodec[Any] = cls.__new__(cls)
+        codec._prepare(annotation, where)
+        return codec
+
+    def _prepare(self, annotation: Callable[[], Any], where: str) -> None:
+        self._annotation, self.where = annotation, where
+        self._plan: Plan | None = None
+        self._shown: Callable[..., bytes] | None = None
+
+    def dump(self, value: T) -> tuple[bytes, T]:
+        """Return *value* encoded, and as decoded again from that: the same, or this raises.
+
+        Raises:
+            SerializationError: it cannot be stored and restored unchanged; names where, path and type.
+            DefinitionError: the annotation cannot be used.
+        """
+        plan = self._plan or self.plan()
+        try:
+            data = plan.to_json(value, by_alias=False, round_trip=True, warnings="error")
+            decoded = self._decode(plan, data)
+        except Exception as error:
+            raise refused(self.where, plan, value, error) from error
+        found = difference(value, decoded)
+        if found is not None:
+            raise changed(self.where, found)
+        return data, decoded
+
+    def load(self, data: bytes) -> T:
+        """Return the value that was encoded as *data*.
+
+        Raises:
+            Undecodable: the annotation does not take it; names the type.
+        """
+        plan = self._plan or self.plan()
+        try:
+            value: T = self._decode(plan, data)
+        except Exception as error:
+            raise undecodable(self.where, self._annotation(), error) from error
+        return value
+
+    def accept(self, plain: Any) -> T:
+        """Return the value that the JSON-like *plain* stands for.
+
+        Raises:
+            SerializationError: the annotation does not take it, or it is not JSON-like.
+        """
+        plan = self._plan or self.plan()
+        try:
+            value: T = self._decode(plan, to_json(plain, inf_nan_mode="constants"))
+        except Exception as error:
+            raise refused(self.where, plan, plain, error) from error
+        return value
+
+    def redacted(self, data: bytes) -> Any:
+        """Return the encoded value as JSON-able data for people: marked fields hidden, numbers exact. Never raises."""
+        try:
+            plan = self._plan or self.plan()
+            return self._hidden(plan, data) if plan.redacted else shown(data)
+        except Exception:
+            return REDACTED
+
+    def plan(self) -> Plan:
+        """Return how values are encoded, worked out on the first call."""
+        try:
+            self._plan = made = plan(self._annotation())
+        except SecretInAnnotation:
+            raise secret(self.where) from None
+        except DefinitionError:
+            raise
+        except Exception as error:
+            raise DefinitionError(f"{self.where}: pydantic cannot use the annotation: {error}") from error
+        return made
+
+    def _decode(self, plan: Plan, data: bytes) -> Any:
+        try:
+            return plan.from_json(data, strict=True, by_alias=True, by_name=True)
+        except ValidationError:
+            value = plan.from_json(data, by_alias=True, by_name=True)
+            if plan.to_json(value, by_alias=False, round_trip=True, warnings="error") == data:
+                return value  # a type that strictness refuses, but exactly what these bytes stand for
+            raise
+
+    def _hidden(self, plan: Plan, data: bytes) -> Any:
+        self._shown = self._shown or shown_serializer(self._annotation())
+        return json.loads(self._shown(self._decode(plan, data), by_alias=False, round_trip=True, warnings=False))
+
+
+def shown(data: bytes) -> Any:
+    """Return encoded plain data as JSON-able data for people: exact numbers, NaN and infinities as text."""
+    return json.loads(data, parse_constant=str)
+
+
