@@ -118,10 +118,10 @@ def _text(value: object, field: str, chars_max: int) -> str:
 def _refused_object(fn: object, what: str) -> str | None:
     if isinstance(fn, FunctionType):
         return None
-    if isinstance(fn, staticmethod | classmethod):
-        return f"put @{type(fn).__name__} above the {what} decorator, not below it" + (
-            "" if isinstance(fn, staticmethod) else f"; a class method cannot be a {what}"
-        )
+    if isinstance(fn, staticmethod):
+        return f"put @staticmethod above the {what} decorator, not below it"
+    if isinstance(fn, classmethod):
+        return f"a class method cannot be a {what}: write a function, and get the object from a resource (@romulus.resource) inside it"
     if inspect.ismethod(fn):
         return f"{fn.__qualname__} is a method: a {what} is a function; get the object from a resource (@romulus.resource) inside it"
     if hasattr(fn, "spec"):

@@ -202,7 +202,7 @@ def _spec(fn: Callable[..., Any], name: str, policy: dict[str, Any], transaction
             suspends=suspends(fn),
             transaction=transaction,
             arguments=ArgumentsCodec(fn, where),
-            value=ValueCodec.of_result(fn, where),
+            value=ValueCodec.returned_by(fn, where),
             **policy,
         )
     )

@@ -149,7 +149,7 @@ def _spec(fn: Callable[..., Any], name: str, version: str, timeout: int | None) 
         is_async=is_async(fn),
         timeout=timeout,
         arguments=ArgumentsCodec(fn, where),
-        value=ValueCodec.of_result(fn, where),
+        value=ValueCodec.returned_by(fn, where),
     )
 
 
