@@ -8,6 +8,8 @@ from typing import Any, get_type_hints
 
 from .errors import DefinitionError
 
+_EMPTY: Any = object()
+
 
 def annotations_of(fn: Callable[..., Any], where: str) -> dict[str, Any]:
     """Return *fn*'s annotations as objects, `Annotated` kept.
@@ -35,12 +37,12 @@ def _enclosed(fn: Callable[..., Any]) -> dict[str, Any]:
     code, cells = getattr(fn, "__code__", None), getattr(fn, "__closure__", None)
     if code is None or not cells:
         return {}
-    return {name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True) if _filled(cell)}
+    held = {name: _content(cell) for name, cell in zip(code.co_freevars, cells, strict=True)}
+    return {name: content for name, content in held.items() if content is not _EMPTY}
 
 
-def _filled(cell: Any) -> bool:
+def _content(cell: Any) -> Any:
     try:
-        cell.cell_contents
+        return cell.cell_contents
     except ValueError:
-        return False
-    return True
+        return _EMPTY

@@ -41,7 +41,7 @@ class ArgumentsCodec:
     def __init__(self, fn: Callable[..., Any], where: str, skip: int = 0) -> None:
         self._fn, self.where, self._skip = fn, where, skip
         self._shape: _Shape | None = None
-        self._codec: ValueCodec[dict[str, Any]] = ValueCodec.resolving(self._annotation, where)
+        self._codec: ValueCodec[dict[str, Any]] = ValueCodec.of_arguments(self._annotation, where)
         self._parts: dict[str, ValueCodec[Any]] = {}
 
     def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
@@ -78,7 +78,7 @@ class ArgumentsCodec:
         """
         shape = self._shape or self._look()
         given = shape.signature.bind(**arguments) if isinstance(arguments, Mapping) else shape.signature.bind(*arguments)
-        typed = {name: self._part(shape, name).accept(value) for name, value in given.arguments.items()}
+        typed = {name: self._part(shape, name).accept({name: value})[name] for name, value in given.arguments.items()}
         given.apply_defaults()
         return self._codec.dump({name: typed.get(name, given.arguments[name]) for name in shape.sorted_names})[0]
 
@@ -96,11 +96,11 @@ class ArgumentsCodec:
 
     def _annotation(self) -> Any:
         shape = self._shape or self._look()
-        return TypedDict("Arguments", {name: shape.hints[name] for name in shape.sorted_names})  # type: ignore[operator]
+        return _by_name(shape, shape.sorted_names)
 
     def _part(self, shape: _Shape, name: str) -> ValueCodec[Any]:
         if name not in self._parts:
-            self._parts[name] = ValueCodec(shape.hints[name], f"{self.where}: {name}")
+            self._parts[name] = ValueCodec.of_arguments(lambda: _by_name(shape, (name,)), self.where)
         return self._parts[name]
 
     def _look(self) -> _Shape:
@@ -138,6 +138,10 @@ def _shape(fn: Callable[..., Any], where: str, skip: int) -> _Shape:
     )
 
 
+def _by_name(shape: _Shape, names: tuple[str, ...]) -> Any:
+    return TypedDict("Arguments", {name: shape.hints[name] for name in names})  # type: ignore[operator]
+
+
 def _held(parameter: inspect.Parameter, hint: Any) -> Any:
     """Return the annotation of what the parameter holds: `*args` hold a tuple, `**kwargs` a dict."""
     if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
@@ -145,4 +149,4 @@ def _held(parameter: inspect.Parameter, hint: Any) -> Any:
     return dict[str, hint] if parameter.kind is inspect.Parameter.VAR_KEYWORD else hint
 
 
-_UNTYPED: ValueCodec[dict[str, Any]] = ValueCodec(dict[str, Any], "arguments")
+_UNTYPED: ValueCodec[dict[str, Any]] = ValueCodec.of_arguments(lambda: dict[str, Any], "start by name")

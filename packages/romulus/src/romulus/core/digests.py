@@ -40,7 +40,7 @@ def event_digest(name: str, correlation_id: str, payload: bytes) -> bytes:
 def _canonical(data: bytes) -> bytes:
     try:
         value = json.loads(data, parse_float=_number)
-    except ValueError:
+    except (ValueError, RecursionError):
         return data
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 

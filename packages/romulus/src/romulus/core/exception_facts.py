@@ -16,6 +16,7 @@ from .text import escaped
 TEXT_MAX = 16_384  # characters of a message, a note, or packed arguments
 TRACEBACK_MAX = 32_768  # characters; the end is kept, where the cause stands
 NOTES_MAX = 50
+ATTRIBUTES_MAX = 50
 DEPTH_MAX = 20  # causes and groups inside each other
 EXCEPTIONS_MAX = 100  # in one failure, causes and members of groups together
 
@@ -36,7 +37,7 @@ def quietly(ask: Callable[[], T], otherwise: T) -> T:
         return ask()
     except (ActivationTimeout, Dropped, KeyboardInterrupt):
         raise
-    except BaseException:
+    except BaseException:  # noqa: BLE001
         return otherwise
 
 
@@ -71,11 +72,15 @@ class _Walk:
         args = quietly(lambda: self.packed(_arguments_of(exc)), None)
         if args is not None:
             found["args"] = args
-        state = {name: value for name, value in quietly(lambda: list(vars(exc).items()), []) if not name.startswith("__")}
-        kept = {name: quietly(lambda value=value: self.packed(value), None) for name, value in state.items()}  # type: ignore[misc]
-        kept = {escaped(name): value for name, value in kept.items() if value is not None}
-        if kept:
-            found["state"] = kept
+        state = self.state(exc)
+        if state:
+            found["state"] = state
+
+    def state(self, exc: BaseException) -> dict[str, Any]:
+        """Return its attributes, as far as they are plain."""
+        attributes: list[tuple[str, Any]] = quietly(lambda: list(vars(exc).items()), [])
+        packed = {escaped(name): self.packed(value) for name, value in attributes[:ATTRIBUTES_MAX] if not name.startswith("__")}
+        return {name: value for name, value in packed.items() if value is not None}
 
     def packed(self, value: Any) -> Any:
         try:
@@ -84,7 +89,7 @@ class _Walk:
             return None
 
     def notes(self, exc: BaseException, found: dict[str, Any]) -> None:
-        notes = quietly(lambda: list(getattr(exc, "__notes__", ())), [])
+        notes: list[Any] = quietly(lambda: list(getattr(exc, "__notes__", ())), [])
         texts = [cut(note, self.text_max) for note in notes[:NOTES_MAX] if isinstance(note, str)]
         if len(notes) > NOTES_MAX:
             texts.append(f"… ({len(notes) - NOTES_MAX:,} more notes)")

@@ -30,7 +30,7 @@ def load_failure(data: bytes) -> BaseException:
     try:
         found = json.loads(data)
         return rebuild(found if isinstance(found, dict) else {})
-    except Exception:
+    except Exception:  # noqa: BLE001  # whatever is wrong with it, a listing goes on
         return StepFailed("the stored failure cannot be read", "")
 
 
@@ -39,7 +39,7 @@ def describe_failure(data: bytes) -> str:
     try:
         found = json.loads(data)
         return _line(str(found.get("type", "")), str(found.get("message", "")))
-    except Exception:
+    except Exception:  # noqa: BLE001  # whatever is wrong with it, a listing goes on
         return "the stored failure cannot be read"
 
 
@@ -52,5 +52,3 @@ def _line(type_name: str, message: str) -> str:
 def _cut_line(line: str) -> str:
     visible = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line[: _LINE_MAX + 1])
     return visible if len(visible) <= _LINE_MAX else visible[: _LINE_MAX - 1] + "…"
-
-

@@ -24,7 +24,7 @@ _MISSING: Any = object()
 class Difference:
     """Where a value changed on the way there and back, and how."""
 
-    __slots__ = ("given", "decoded", "path")
+    __slots__ = ("decoded", "given", "path")
 
     def __init__(self, given: Any, decoded: Any) -> None:
         self.given, self.decoded = given, decoded
@@ -33,6 +33,11 @@ class Difference:
     def under(self, part: str) -> Difference:
         self.path.append(part)
         return self
+
+    @property
+    def lost(self) -> bool:
+        """Nothing came back in its place."""
+        return self.decoded is _MISSING
 
     def where(self) -> str:
         return "".join(reversed(self.path))
@@ -107,9 +112,9 @@ def _reordered(given: dict[Any, Any], decoded: dict[Any, Any]) -> Difference | N
 
 
 def _differing_keys(given: dict[Any, Any], decoded: dict[Any, Any]) -> Difference:
-    for key in given:
+    for key, value in given.items():
         if key not in decoded:
-            return Difference(given[key], _MISSING).under(f"[{key!r}]")
+            return Difference(value, _MISSING).under(f"[{key!r}]")
     return Difference(given, decoded)
 
 
@@ -158,14 +163,10 @@ def _dataclasses(given: Any, decoded: Any) -> Difference | None:
 
 def _models(given: Any, decoded: Any) -> Difference | None:
     return (
-        _attributes(given, decoded, given.__dict__.keys() | decoded.__dict__.keys() if _unlike(given, decoded) else given.__dict__)
+        _attributes(given, decoded, {**given.__dict__, **decoded.__dict__})
         or difference(given.__pydantic_extra__, decoded.__pydantic_extra__)
         or difference(given.__pydantic_private__, decoded.__pydantic_private__)
     )
-
-
-def _unlike(given: Any, decoded: Any) -> bool:
-    return bool(given.__dict__.keys() != decoded.__dict__.keys())
 
 
 def _attributes(given: Any, decoded: Any, names: Iterable[str]) -> Difference | None:
@@ -181,8 +182,9 @@ def _identical(given: Any, decoded: Any) -> Difference | None:
 
 
 def _others(given: Any, decoded: Any) -> Difference | None:
-    if type(given).__eq__ is object.__eq__ and hasattr(given, "__dict__"):
-        return None if given is decoded else _attributes(given, decoded, {**vars(given), **vars(decoded)})
+    equality: Any = type(given).__eq__
+    if equality is object.__eq__ and hasattr(given, "__dict__"):
+        return _attributes(given, decoded, {**vars(given), **vars(decoded)})
     return None if bool(given == decoded) else Difference(given, decoded)
 
 

@@ -2,7 +2,7 @@
 
 Pydantic makes the core schema; this module changes a copy of it so that values survive the way there and back:
 base64 bytes and NaN/infinity constants in dataclasses and TypedDicts (a pydantic model keeps its own settings),
-sets in sorted order, dataclass fields that are not `__init__` arguments, and secrets refused.
+sets in sorted order, enums of odd values by name, dataclass fields that are not `__init__` arguments, and secrets refused.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import Secret, SecretBytes, SecretStr, TypeAdapter
 from pydantic_core import SchemaSerializer, SchemaValidator
 
+from .enums import stored_by_name
 from .fields import restore_fields
 from .ordering import sorted_set
 from .redaction import hidden_schema, inside_mark
@@ -110,12 +111,17 @@ def _dataclass(node: dict[str, Any], copy: _Copy) -> dict[str, Any]:
     return restore_fields(_stored_config(node, copy), lambda annotation: copy.node(core_schema_of(annotation)))
 
 
-def _set(node: dict[str, Any], copy: _Copy) -> dict[str, Any]:
+def _set(node: dict[str, Any], _: _Copy) -> dict[str, Any]:
     return sorted_set(node)
+
+
+def _enum(node: dict[str, Any], _: _Copy) -> dict[str, Any]:
+    return stored_by_name(node)
 
 
 _CHANGES: dict[str, Callable[[dict[str, Any], _Copy], dict[str, Any]]] = {
     "dataclass": _dataclass,
+    "enum": _enum,
     "typed-dict": _stored_config,
     "set": _set,
     "frozenset": _set,

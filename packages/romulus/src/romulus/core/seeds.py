@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from hashlib import blake2b
+from itertools import pairwise
 from random import Random
 
 SEED_BYTES = 16
@@ -18,14 +19,14 @@ class Seeds:
     def __init__(self, items: tuple[tuple[int, bytes], ...]) -> None:
         if not items or items[0][0] != 0:
             raise ValueError("the first seed of a generation is in force from position 0")
-        if any(later <= earlier for (earlier, _), (later, _) in zip(items, items[1:], strict=False)):
+        if any(later <= earlier for (earlier, _), (later, _) in pairwise(items)):
             raise ValueError("seeds must stand in ascending order of position")
         self._items = items
 
     @classmethod
-    def first(cls, hex: str) -> Seeds:
-        """Return the seeds of a new generation that begins with the seed *hex*."""
-        return cls(((0, bytes.fromhex(hex)),))
+    def first(cls, seed_hex: str) -> Seeds:
+        """Return the seeds of a new generation that begins with the seed *seed_hex*."""
+        return cls(((0, bytes.fromhex(seed_hex)),))
 
     @classmethod
     def parse(cls, json_text: str) -> Seeds:
@@ -77,7 +78,7 @@ def derive(seed: bytes, *parts: str | int | bytes) -> bytes:
 
 def rng(seed: bytes) -> Random:
     """Return a random number generator whose draws depend on *seed* alone, on every Python."""
-    return Random(int.from_bytes(seed, "big"))
+    return Random(int.from_bytes(seed, "big"))  # noqa: S311  # determinism is meant, secrecy is not
 
 
 def _tagged(part: str | int | bytes) -> tuple[bytes, bytes]:

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from .annotations import result_annotation
 from .errors import DefinitionError
 from .redaction import REDACTED
-from .refusals import changed, refused, secret, undecodable
+from .refusals import Site, changed, refused, secret, undecodable
 from .sameness import difference
 from .schema import Plan, SecretInAnnotation, plan, shown_serializer
 
@@ -23,27 +23,27 @@ T = TypeVar("T", default=Any)
 class ValueCodec(Generic[T]):
     """Encodes values of *annotation*; *where* names them in errors. The annotation is looked at on first use."""
 
-    __slots__ = ("_annotation", "_from_json", "_plan", "_shown", "_to_json", "where")
+    __slots__ = ("_annotation", "_plan", "_shown", "_site")
 
     def __init__(self, annotation: Any, where: str) -> None:
-        self._prepare(lambda: annotation, where)
+        self._prepare(lambda: annotation, Site(where))
 
     @classmethod
     def returned_by(cls, fn: Callable[..., Any], where: str) -> ValueCodec[Any]:
         """Return the codec of what *fn* returns, its annotation resolved on first use."""
         codec: ValueCodec[Any] = cls.__new__(cls)
-        codec._prepare(lambda: result_annotation(fn, where), where)
+        codec._prepare(lambda: result_annotation(fn, where), Site(where))
         return codec
 
     @classmethod
-    def resolving(cls, annotation: Callable[[], Any], where: str) -> ValueCodec[Any]:
-        """Return the codec of the annotation that *annotation* returns on first use."""
+    def of_arguments(cls, annotation: Callable[[], Any], where: str) -> ValueCodec[Any]:
+        """Return the codec of a call's arguments by name: of the TypedDict that *annotation* returns on first use."""
         codec: ValueCodec[Any] = cls.__new__(cls)
-        codec._prepare(annotation, where)
+        codec._prepare(annotation, Site(where, arguments=True))
         return codec
 
-    def _prepare(self, annotation: Callable[[], Any], where: str) -> None:
-        self._annotation, self.where = annotation, where
+    def _prepare(self, annotation: Callable[[], Any], site: Site) -> None:
+        self._annotation, self._site = annotation, site
         self._plan: Plan | None = None
         self._shown: Callable[..., bytes] | None = None
 
@@ -59,10 +59,10 @@ class ValueCodec(Generic[T]):
             data = plan.to_json(value, by_alias=False, round_trip=True, warnings="error")
             decoded = self._decode(plan, data)
         except Exception as error:
-            raise refused(self.where, plan, value, error) from error
+            raise refused(self._site, plan, value, error) from error
         found = difference(value, decoded)
         if found is not None:
-            raise changed(self.where, found)
+            raise changed(self._site, value, found)
         return data, decoded
 
     def load(self, data: bytes) -> T:
@@ -75,7 +75,7 @@ class ValueCodec(Generic[T]):
         try:
             value: T = self._decode(plan, data)
         except Exception as error:
-            raise undecodable(self.where, self._annotation(), error) from error
+            raise undecodable(self._site, self._annotation(), error) from error
         return value
 
     def accept(self, plain: Any) -> T:
@@ -88,7 +88,7 @@ class ValueCodec(Generic[T]):
         try:
             value: T = self._decode(plan, to_json(plain, inf_nan_mode="constants"))
         except Exception as error:
-            raise refused(self.where, plan, plain, error) from error
+            raise refused(self._site, plan, plain, error) from error
         return value
 
     def redacted(self, data: bytes) -> Any:
@@ -96,7 +96,7 @@ class ValueCodec(Generic[T]):
         try:
             plan = self._plan or self.plan()
             return self._hidden(plan, data) if plan.redacted else shown(data)
-        except Exception:
+        except Exception:  # noqa: BLE001  # a listing goes on, and shows nothing
             return REDACTED
 
     def plan(self) -> Plan:
@@ -104,11 +104,11 @@ class ValueCodec(Generic[T]):
         try:
             self._plan = made = plan(self._annotation())
         except SecretInAnnotation:
-            raise secret(self.where) from None
+            raise secret(self._site) from None
         except DefinitionError:
             raise
         except Exception as error:
-            raise DefinitionError(f"{self.where}: pydantic cannot use the annotation: {error}") from error
+            raise DefinitionError(f"{self._site.where}: pydantic cannot use the annotation: {error}") from error
         return made
 
     def _decode(self, plan: Plan, data: bytes) -> Any:
@@ -128,5 +128,3 @@ class ValueCodec(Generic[T]):
 def shown(data: bytes) -> Any:
     """Return encoded plain data as JSON-able data for people: exact numbers, NaN and infinities as text."""
     return json.loads(data, parse_constant=str)
-
-

@@ -1,0 +1,84 @@
+"""What no annotation could store: found by walking the value itself, once encoding it has failed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import to_json
+
+from .sameness import type_name
+from .schema import SECRETS
+from .text import surrogate_at
+
+_DEPTH_MAX = 200
+_INT_BITS_MAX = 14_000  # about 4,300 digits, the most that Python and pydantic read
+_STORABLE = (str, int, bytes, bytearray, Mapping, set, frozenset, list, tuple)
+
+
+def unstorable(value: Any) -> tuple[str, str] | None:
+    """Return (path, what is wrong) of the first part of *value* that cannot be stored; "" is wrong with secrets."""
+    return _search(value, "", 0)
+
+
+def model_in(value: Any) -> type[BaseModel] | None:
+    """Return the first pydantic model's class in *value*."""
+    return _model(value, 0)
+
+
+def _search(value: Any, path: str, depth: int) -> tuple[str, str] | None:
+    wrong = _wrong(value, depth)
+    if wrong is not None:
+        return path, wrong
+    for part, inner in _parts(value):
+        found = _search(inner, path + part, depth + 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _wrong(value: Any, depth: int) -> str | None:
+    if isinstance(value, str):
+        at = surrogate_at(value)
+        return None if at is None else f"has a lone surrogate at character {at}: it is not valid text; decode what it came from properly"
+    if isinstance(value, SECRETS):
+        return ""
+    if depth > _DEPTH_MAX:
+        return f"is nested more than {_DEPTH_MAX} deep, or holds itself"
+    if isinstance(value, int) and value.bit_length() > _INT_BITS_MAX:
+        return "is an int of more than 4,300 digits, which cannot be read back; pass it as bytes"
+    return _foreign(value)
+
+
+def _foreign(value: Any) -> str | None:
+    if isinstance(value, _STORABLE) or next(_parts(value), None) is not None:
+        return None
+    try:
+        to_json(value, inf_nan_mode="constants")
+    except ValueError:
+        return f"is {type_name(type(value))}, which cannot be stored; pass what it stands for, or make it in a resource"
+    except Exception:  # noqa: BLE001  # some other code's: the first error is told instead
+        return None
+    return None
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from ((f" key {key!a}", key) for key in value if isinstance(key, str) and surrogate_at(key) is not None)
+        yield from ((f"[{key!a}]", inner) for key, inner in value.items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        yield from ((f"[{at}]", inner) for at, inner in enumerate(value))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from ((f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value))
+    elif isinstance(value, BaseModel):
+        yield from ((f".{name}", inner) for name, inner in value.__dict__.items())
+
+
+def _model(value: Any, depth: int) -> type[BaseModel] | None:
+    if isinstance(value, BaseModel):
+        return type(value)
+    if depth > _DEPTH_MAX:
+        return None
+    return next((found for _, inner in _parts(value) if (found := _model(inner, depth + 1)) is not None), None)
