@@ -6,11 +6,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from romulus.core.instance import Instance, RunInfo
-
 from romulus.authoring.workflow import AnyWorkflow
 from romulus.core.commands import Command, Failed, Returned, StepCall
 from romulus.core.failures import load_failure
+from romulus.core.instance import Instance, RunInfo
 from romulus.core.record import Entry
 from romulus.core.seeds import Seeds
 from romulus.core.values import Vault
@@ -40,7 +39,7 @@ def ended(instance: Instance) -> Any:
     if isinstance(instance.outcome, Failed):
         raise load_failure(instance.outcome.body)
     assert isinstance(instance.outcome, Returned), instance.outcome
-    return instance._spec.value.load(instance.outcome.body)
+    return instance.spec.value.load(instance.outcome.body)
 
 
 def deliver(instance: Instance, command: Command, body: bytes = b"", *, failed: bool = False, info: str = "", at: int = 0) -> None:

@@ -14,7 +14,7 @@ from romulus.core.duration import Duration, micros
 from romulus.core.errors import WrongColour
 from romulus.core.instance import Instance
 
-from .current import workflow_code
+from .place import workflow_code
 from .step import Step, SyncStep
 from .waiting import Event, wait_call, wait_event
 

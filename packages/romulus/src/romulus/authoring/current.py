@@ -11,10 +11,11 @@ from uuid import UUID
 
 from romulus.core.duration import to_datetime
 from romulus.core.errors import NotInRun
-from romulus.core.instance import Instance, RunInfo, current
+from romulus.core.instance import RunInfo
 from romulus.core.seeds import derive
 
 from .checks import check_name
+from .place import here, workflow_code
 from .workflow import AnyWorkflow, StartOptions
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def current_attempt() -> Attempt:
         NotInRun: not called from a step that a run called.
     """
     attempt = attempt_var.get()
-    if attempt is None or current() is not None:
+    if attempt is None or here() is not None:
         raise NotInRun("romulus.current_attempt() is known only inside a step that a run called")
     return attempt
 
@@ -110,21 +111,13 @@ def current_run() -> RunInfo:
     Raises:
         NotInRun: called outside a run.
     """
-    instance = current()
+    instance = here()
     if instance is not None:
         return instance.info
     attempt = attempt_var.get()
     if attempt is None:
         raise NotInRun("romulus.current_run() is known only inside a run: call it from workflow or step code")
     return attempt.run
-
-
-def workflow_code(what: str, elsewhere: str) -> Instance:
-    """Return the instance whose workflow code calls this; *elsewhere* says what to write in other places."""
-    instance = current()
-    if instance is None:
-        raise NotInRun(f"{what} is for workflow code; {elsewhere}")
-    return instance
 
 
 def now() -> datetime:

@@ -7,16 +7,20 @@ import sys
 from collections.abc import Iterable
 
 from romulus.core.instance import current
+from romulus.core.loop import Unhandled
 
 from .current import attempt_var
+from .place import dropped
 
 RUN_ID = "romulus_run_id"  # attribute of every record: the run's ID, "" outside a run
 RELEASED = "romulus_released"  # attribute of a record that waited for its transition
 
 
-def release(notes: Iterable[object]) -> None:
-    """Write the log records among *notes*, which an instance gave out: their transition is durable."""
+def release(notes: Iterable[object], run_id: str = "") -> None:
+    """Write the log lines and unhandled exceptions among *notes*, which an instance gave out: their transition is durable."""
     for note in notes:
+        if isinstance(note, Unhandled):
+            note = _unhandled(note, run_id)
         if isinstance(note, logging.LogRecord):
             setattr(note, RELEASED, True)
             logger.handle(note)
@@ -53,11 +57,17 @@ class _Prefixed(logging.Formatter):
 def _buffered(record: logging.LogRecord) -> bool:
     instance = current()
     if instance is None:
-        return False
+        return dropped()  # without a noise
     setattr(record, RUN_ID, instance.info.id)
     _freeze(record)
     instance.note(record)
     return True
+
+
+def _unhandled(note: Unhandled, run_id: str) -> logging.LogRecord:
+    error = note.exception
+    raised = None if error is None else (type(error), error, error.__traceback__)
+    return logger.makeRecord(logger.name, logging.ERROR, "(workflow)", 0, note.message, (), raised, extra={RUN_ID: run_id})
 
 
 def _freeze(record: logging.LogRecord) -> None:

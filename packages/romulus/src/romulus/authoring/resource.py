@@ -9,10 +9,10 @@ from types import FunctionType
 from typing import Any, Generic, TypeVar, cast
 
 from romulus.core.errors import ConfigurationError, DefinitionError, NondeterminismRefused, NotInRun, RomulusError
-from romulus.core.instance import current
 
 from .checks import declared_name, is_method
 from .current import attempt_var
+from .place import here
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -32,7 +32,7 @@ class Resource(Generic[T_co]):
             NondeterminismRefused: called in workflow code.
             NotInRun: called outside a step, or the App does not have the resource.
         """
-        if current() is not None:
+        if here() is not None:
             raise NondeterminismRefused(f"resource {self.name!r} was asked for in workflow code: call {self.name}.get() inside a step")
         attempt = attempt_var.get()
         if attempt is None or attempt.resources is None:

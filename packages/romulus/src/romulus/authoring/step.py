@@ -11,11 +11,12 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, 
 from romulus.core.commands import StepSpec
 from romulus.core.duration import Duration, InvalidSetting
 from romulus.core.errors import DefinitionError, WrongColour
-from romulus.core.instance import Instance, current
+from romulus.core.instance import Instance
 from romulus.core.retry import Retry
 from romulus.core.values import ArgumentsCodec, ValueCodec
 
 from .checks import check_function, check_name, check_timeout, declared_name, is_async, options_named, refuse_owner
+from .place import here
 from .suspends import suspends
 
 P = ParamSpec("P")
@@ -75,7 +76,7 @@ class Step(_StepBase, Generic[P, T]):
         Raises:
             WrongColour: called in a `def` workflow.
         """
-        instance = current()
+        instance = here()
         if instance is None:
             return cast("Co[T]", self.spec.fn(*args, **kwargs))
         if instance.in_bridge():
@@ -88,7 +89,7 @@ class Step(_StepBase, Generic[P, T]):
         Raises:
             WrongColour: called where it would block an event loop.
         """
-        instance = current()
+        instance = here()
         if instance is None:
             return self._run_here(*args, **kwargs)
         return _block(instance, self, f"await {self.__name__}(…)", args, kwargs)
@@ -115,7 +116,7 @@ class SyncStep(_StepBase, Generic[P, T]):
         Raises:
             WrongColour: called in an async workflow.
         """
-        instance = current()
+        instance = here()
         if instance is None:
             return cast("T", self.spec.fn(*args, **kwargs))
         return _block(instance, self, f"await {self.__name__}.aio(…)", args, kwargs)
@@ -126,7 +127,7 @@ class SyncStep(_StepBase, Generic[P, T]):
         Raises:
             WrongColour: called in a `def` workflow.
         """
-        instance = current()
+        instance = here()
         if instance is None:
             return asyncio.to_thread(self.fn, *args, **kwargs)
         if instance.in_bridge():

@@ -18,7 +18,7 @@ from romulus.core.instance import Instance
 from romulus.core.values import ValueCodec
 
 from .checks import check_event_name, check_id
-from .current import workflow_code
+from .place import workflow_code
 
 T = TypeVar("T")
 E = TypeVar("E")
