@@ -322,7 +322,7 @@ def test_a_non_init_field_may_hold_its_own_class() -> None:
 @pytest.mark.parametrize(
     ("annotation", "value", "message"),
     [
-        (int, "1", r"the value itself is str and would come back as int"),
+        (int, "1", r"the value itself is str: Input should be a valid integer"),
         (int, True, r"is bool and would come back as int"),
         (str, Colour.RED, r"test_values\.Colour and would come back as str"),
         (int, Size.SMALL, r"Size and would come back as int"),

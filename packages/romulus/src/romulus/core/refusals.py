@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from .errors import SerializationError, Undecodable
-from .sameness import Difference, difference, type_name
-from .schema import SECRETS, Plan
+from .sameness import Difference, type_name
+from .schema import SECRETS
 from .unstorable import model_in, unstorable
 
 _SHOWN_MAX = 3  # validation errors in one message
@@ -47,16 +47,13 @@ def changed(site: Site, value: Any, found: Difference) -> SerializationError:
     return _never(site, value) or _changed(site, found)
 
 
-def refused(site: Site, plan: Plan, value: Any, error: Exception) -> SerializationError:
+def refused(site: Site, value: Any, error: Exception) -> SerializationError:
     """Return the refusal of *value*, which *error* stopped on the way there or back."""
     never = _never(site, value)
     if never is not None:
         return never
-    found = error if isinstance(error, ValidationError) else _lossy(plan, value)
-    if isinstance(found, Difference):
-        return _changed(site, found)
-    if isinstance(found, ValidationError):
-        return SerializationError(f"{_errors(site, found, value)}; it does not fit what is declared{_model_hint(value)}")
+    if isinstance(error, ValidationError):
+        return SerializationError(f"{_errors(site, error, value)}; it does not fit what is declared{_model_hint(value)}")
     return SerializationError(f"{site.at('')} ({type_name(type(value))}) cannot be stored: {_one_line(error)}{_model_hint(value)}")
 
 
@@ -88,17 +85,6 @@ def _changed(site: Site, found: Difference) -> SerializationError:
         f"{about} is {type_name(given)} and would come back as {into}; "
         f"annotate it as what it is, or convert it to what is declared{_model_hint(found.given)}"
     )
-
-
-def _lossy(plan: Plan, value: Any) -> Difference | ValidationError | None:
-    """Encode whatever can be, to see where it comes back as something else."""
-    try:
-        data = plan.to_json(value, by_alias=False, round_trip=True, warnings=False)
-        return difference(value, plan.from_json(data, by_alias=True, by_name=True))
-    except ValidationError as error:
-        return error
-    except Exception:  # noqa: BLE001  # the first error is told instead
-        return None
 
 
 def _errors(site: Site, error: ValidationError, value: Any = _UNKNOWN) -> str:

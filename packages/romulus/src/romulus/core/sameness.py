@@ -92,6 +92,9 @@ def _dicts(given: dict[Any, Any], decoded: dict[Any, Any]) -> Difference | None:
     for (key, value), (other_key, other) in zip(given.items(), decoded.items(), strict=True):
         if key is not other_key and difference(key, other_key) is not None:
             return _reordered(given, decoded)
+        kind = type(value)
+        if kind is type(other) and kind in _PLAIN and value == other:
+            continue
         found = difference(value, other)
         if found is not None:
             return found.under(f"[{key!r}]")
