@@ -1,0 +1,189 @@
+"""`romulus runs …`: start runs, look at them, ask something of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated
+
+import typer
+
+from romulus.client import AsyncHandle, JournalEntry, RunDescription
+from romulus.core.machine import TERMINAL, RunStatus
+
+from .command import CONFLICT, FAILED, Cli, Exit, command
+from .output import brief, complain, local, print_fields, print_json, print_page, print_table, say
+from .reading import parsed_attributes, parsed_object, parsed_time
+
+group = typer.Typer(help="Start runs, look at them, ask something of them.", no_args_is_help=True)
+RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run ID.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for people; kept with the run.")]
+RUN_COLUMNS: dict[str, Callable[[RunDescription], object]] = {
+    "RUN": lambda run: run.id,
+    "WORKFLOW": lambda run: f"{run.workflow} {run.version}",
+    "STATUS": lambda run: "stranded" if run.stranded else run.status,
+    "POSITION": lambda run: run.position,
+    "CREATED": lambda run: run.created_at,
+    "DUE": lambda run: run.due,
+    "NOTE": lambda run: run.hold_reason or run.error or run.cancel_reason,
+}
+ENTRY_COLUMNS: dict[str, Callable[[JournalEntry], object]] = {
+    "POS": lambda entry: entry.position,
+    "AT": lambda entry: entry.at,
+    "KIND": lambda entry: entry.kind,
+    "NAME": lambda entry: entry.name,
+    "SEQ": lambda entry: entry.seq,
+    "ATTEMPT": lambda entry: entry.attempt or "",
+    "FENCE": lambda entry: entry.fence,
+    "OUTCOME": lambda entry: f"failed: {entry.error}" if entry.error is not None else brief(entry.value),
+}
+
+
+@command(group, "start")
+async def start(
+    cli: Cli,
+    workflow: Annotated[str, typer.Argument(help="Workflow name.")],
+    arguments: Annotated[str | None, typer.Argument(metavar="[JSON-OBJECT]", help="Arguments by name.")] = None,
+    id: Annotated[str | None, typer.Option("--id", help="Run ID; the same again with equal arguments is the same run.")] = None,  # noqa: A002
+    version: Annotated[str | None, typer.Option("--version", help="Workflow version; else the newest that workers serve.")] = None,
+) -> None:
+    """Start a run. Prints its ID."""
+    async with cli.client() as client:
+        handle = await client.start_by_name(workflow, parsed_object(arguments, "the arguments"), id=id, version=version)
+        run = await handle.describe()
+    if cli.json:
+        print_json(run)
+    else:
+        say(run.id)
+    if run.stranded:
+        complain(f"no live worker serves workflow {run.workflow!r} version {run.version!r}; the run begins when one does")
+
+
+@command(group, "list")
+async def list_runs(
+    cli: Cli,
+    workflow: Annotated[str | None, typer.Option("--workflow", help="Only runs of this workflow.")] = None,
+    status: Annotated[RunStatus | None, typer.Option("--status", help="Only runs with this status.")] = None,
+    attribute: Annotated[list[str] | None, typer.Option("--attribute", metavar="NAME=VALUE", help="Only runs with it; repeatable.")] = None,
+    since: Annotated[str | None, typer.Option("--since", help="Created at or after this time.")] = None,
+    until: Annotated[str | None, typer.Option("--until", help="Created before this time.")] = None,
+    after: Annotated[str | None, typer.Option("--after", help="Go on behind the page that ended with this cursor.")] = None,
+    limit: Annotated[int, typer.Option("--limit", help="Runs at most.")] = 100,
+) -> None:
+    """List runs in the order they were created."""
+    async with cli.client() as client:
+        page = await client.runs(
+            workflow=workflow, status=status, attributes=parsed_attributes(attribute), since=parsed_time(since, "--since"),
+            until=parsed_time(until, "--until"), after=after, limit=limit,
+        )  # fmt: skip
+    print_page(page, RUN_COLUMNS, cli.json, "runs")
+
+
+@command(group, "show")
+async def show(cli: Cli, run: RunId) -> None:
+    """Show where a run stands and what it awaits."""
+    async with cli.client() as client:
+        described = await client.get(run).describe()
+    if cli.json:
+        print_json(described)
+    else:
+        _print_run(described)
+
+
+@command(group, "history")
+async def history(cli: Cli, run: RunId) -> None:
+    """Show a run's recorded outcomes."""
+    async with cli.client() as client:
+        entries = await client.get(run).history()
+    if cli.json:
+        print_json({"items": entries, "next": None})
+    else:
+        print_table(entries, ENTRY_COLUMNS, "entries yet")
+
+
+@command(group, "watch")
+async def watch(cli: Cli, run: RunId) -> None:
+    """Follow a run to its end. Exit code 1 where it does not succeed."""
+    last: RunDescription | None = None
+    async with cli.client() as client:
+        async for last in client.get(run).watch():
+            print_json(last) if cli.json else say(_line(last))
+    if last is None or last.status is not RunStatus.SUCCEEDED:
+        raise Exit(FAILED)
+
+
+@command(group, "cancel")
+async def cancel(cli: Cli, run: RunId, reason: Reason = "") -> None:
+    """Ask a run to end; its code may clean up. Exit code 4 where it had ended already."""
+    async with cli.client() as client:
+        reply = await client.get(run).cancel(reason)
+    print_json({"reply": reply}) if cli.json else say(reply.replace("_", " "))
+    if reply != "accepted":
+        raise Exit(CONFLICT)
+
+
+@command(group, "terminate")
+async def terminate(cli: Cli, run: RunId, reason: Reason = "") -> None:
+    """Stop a run at once; its clean-up code does not run."""
+    await _asked(cli, run, lambda handle: handle.terminate(reason))
+
+
+@command(group, "retry")
+async def retry(cli: Cli, run: RunId) -> None:
+    """Begin a failed, cancelled or terminated run again, keeping what was recorded before that."""
+    await _asked(cli, run, lambda handle: handle.retry())
+
+
+@command(group, "release")
+async def release(cli: Cli, run: RunId) -> None:
+    """Let a held run go on."""
+    await _asked(cli, run, lambda handle: handle.release())
+
+
+@command(group, "fork")
+async def fork(
+    cli: Cli,
+    run: RunId,
+    position: Annotated[int, typer.Argument(help="The new run keeps the entries before this position.")],
+    version: Annotated[str | None, typer.Option("--version", help="Workflow version of the new run; else the same.")] = None,
+) -> None:
+    """Begin a new run with part of this one's history; prints its ID."""
+    async with cli.client() as client:
+        forked = await client.get(run).fork(position, version)
+        described = await forked.describe()
+    print_json(described) if cli.json else say(described.id)
+
+
+async def _asked(cli: Cli, run: str, ask: Callable[[AsyncHandle[object]], Awaitable[None]]) -> None:
+    async with cli.client() as client:
+        handle = client.get(run)
+        await ask(handle)
+        described = await handle.describe()
+    print_json(described) if cli.json else say(_line(described))
+
+
+def _line(run: RunDescription) -> str:
+    note = run.hold_reason or run.error or ""
+    return f"{local(run.updated_at)}  {run.id}  {run.status}  position {run.position}" + (f"  {note}" if note else "")
+
+
+def _print_run(run: RunDescription) -> None:
+    print_fields(
+        {
+            "run": run.id, "workflow": f"{run.workflow} {run.version}", "status": run.status,
+            "stranded": "no live worker serves this workflow and version" if run.stranded else None,
+            "held because": run.hold_reason, "error": run.error, "position": run.position, "generation": run.generation,
+            "owner": run.owner, "fence": run.fence, "cancel requests": run.cancel_requests or None, "reason": run.cancel_reason,
+            "attributes": brief(run.attributes) if run.attributes else None, "created": run.created_at, "started": run.started_at,
+            "due": None if run.status in TERMINAL else run.due, "deadline": run.deadline, "finished": run.finished_at,
+        }
+    )  # fmt: skip
+    if run.pending:
+        say("")
+        print_table(
+            run.pending,
+            {
+                "SEQ": lambda it: it.seq, "KIND": lambda it: it.kind, "NAME": lambda it: it.name or "?", "STATE": lambda it: it.state,
+                "ATTEMPT": lambda it: it.attempt or "", "DUE": lambda it: it.due, "LAST ERROR": lambda it: it.error,
+            },
+            "commands",
+        )  # fmt: skip

@@ -1,0 +1,219 @@
+"""`Client`: the asyncio client for code without an event loop. It holds a portal to one, and nothing else of its own."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from romulus.authoring.workflow import AnyWorkflow
+from romulus.core.duration import Duration
+from romulus.core.machine import RunStatus
+
+from .aio import AsyncClient
+from .handle import AsyncHandle
+from .link import Application
+from .records import (
+    CancelReply,
+    EventReceipt,
+    EventRecord,
+    EvidenceRecord,
+    JournalEntry,
+    Page,
+    RunDescription,
+    WaitRecord,
+    WorkerRecord,
+)  # fmt: skip
+
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Portal:
+    """One event loop in a thread of its own, begun at the first call."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._manager: AbstractContextManager[BlockingPortal] | None = None
+        self._portal: BlockingPortal | None = None
+
+    def call(self, function: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kwargs: Any) -> R:
+        """Run *function* on the loop and return what it returns."""
+
+        async def run() -> R:
+            return await function(*args, **kwargs)
+
+        return self._started().call(run)
+
+    def close(self) -> None:
+        """End the loop and its thread. Idempotent."""
+        with self._lock:
+            manager, self._manager, self._portal = self._manager, None, None
+        if manager is not None:
+            manager.__exit__(None, None, None)
+
+    @property
+    def open(self) -> bool:
+        """Whether the loop runs."""
+        return self._portal is not None
+
+    def _started(self) -> BlockingPortal:
+        with self._lock:
+            if self._portal is None:
+                self._manager = start_blocking_portal(name="romulus-client")
+                self._portal = self._manager.__enter__()
+            return self._portal
+
+
+class Handle(Generic[T]):
+    """One run; every method is `AsyncHandle`'s, blocking."""
+
+    def __init__(self, handle: AsyncHandle[T], portal: Portal) -> None:
+        self.id: str = handle.id
+        self._handle, self._portal = handle, portal
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of run {self.id!r}>"
+
+    def result(self, timeout: Duration | None = None, *, raise_on_hold: bool = False) -> T:
+        """As `AsyncHandle.result`."""
+        return self._portal.call(self._handle.result, timeout, raise_on_hold=raise_on_hold)
+
+    def describe(self) -> RunDescription:
+        """As `AsyncHandle.describe`."""
+        return self._portal.call(self._handle.describe)
+
+    def history(self) -> list[JournalEntry]:
+        """As `AsyncHandle.history`."""
+        return self._portal.call(self._handle.history)
+
+    def evidence(self) -> list[EvidenceRecord]:
+        """As `AsyncHandle.evidence`."""
+        return self._portal.call(self._handle.evidence)
+
+    def watch(self) -> Iterator[RunDescription]:
+        """As `AsyncHandle.watch`."""
+        stream = self._handle.watch()
+        try:
+            while (seen := self._portal.call(anext_or_none, stream)) is not None:
+                yield seen
+        finally:
+            if self._portal.open:
+                self._portal.call(close_stream, stream)
+
+    def cancel(self, reason: str = "") -> CancelReply:
+        """As `AsyncHandle.cancel`."""
+        return self._portal.call(self._handle.cancel, reason)
+
+    def terminate(self, reason: str = "") -> None:
+        """As `AsyncHandle.terminate`."""
+        self._portal.call(self._handle.terminate, reason)
+
+    def send_event(self, name: str, payload: object = None, *, event_id: str | None = None) -> EventReceipt:
+        """As `AsyncHandle.send_event`."""
+        return self._portal.call(self._handle.send_event, name, payload, event_id=event_id)
+
+    def retry(self) -> None:
+        """As `AsyncHandle.retry`."""
+        self._portal.call(self._handle.retry)
+
+    def release(self) -> None:
+        """As `AsyncHandle.release`."""
+        self._portal.call(self._handle.release)
+
+    def fork(self, position: int, version: str | None = None) -> Handle[T]:
+        """As `AsyncHandle.fork`."""
+        return Handle(self._portal.call(self._handle.fork, position, version), self._portal)
+
+
+class Client(AbstractContextManager["Client"]):
+    """A client of one store and namespace; every method is `AsyncClient`'s, blocking. Any thread may call it.
+
+    `with` closes it at the end; without it the loop's thread ends with the process.
+    """
+
+    def __init__(self, store: str | Application, *, namespace: str | None = None) -> None:
+        self._client, self._portal = AsyncClient(store, namespace=namespace), Portal()
+
+    def __enter__(self) -> Self:
+        self._portal.call(self._client.__aenter__)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """As `AsyncClient.close`; also ends the loop's thread. Idempotent."""
+        if self._portal.open:
+            self._portal.call(self._client.close)
+            self._portal.close()
+
+    def using(self, connection: Any, /) -> Client:
+        """As `AsyncClient.using`."""
+        client = object.__new__(Client)
+        client._client, client._portal = self._client.using(connection), self._portal
+        return client
+
+    def start(self, workflow: AnyWorkflow[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
+        """As `AsyncClient.start`."""
+        return Handle(self._portal.call(self._client.start, workflow, *args, **kwargs), self._portal)
+
+    def start_by_name(
+        self, workflow: str, arguments: Sequence[object] | Mapping[str, object] = (), *,
+        id: str | None = None,  # noqa: A002 - as `.options(id=)`
+        version: str | None = None,
+    ) -> Handle[Any]:  # fmt: skip
+        """As `AsyncClient.start_by_name`."""
+        return Handle(self._portal.call(self._client.start_by_name, workflow, arguments, id=id, version=version), self._portal)
+
+    def send_event(self, name: str, payload: object = None, *, correlation_id: str, event_id: str | None = None) -> EventReceipt:
+        """As `AsyncClient.send_event`."""
+        return self._portal.call(self._client.send_event, name, payload, correlation_id=correlation_id, event_id=event_id)
+
+    @overload
+    def get(self, run_id: str, /) -> Handle[Any]: ...
+    @overload
+    def get(self, run_id: str, /, workflow: AnyWorkflow[..., T]) -> Handle[T]: ...
+    def get(self, run_id: str, /, workflow: AnyWorkflow[..., Any] | None = None) -> Handle[Any]:
+        """As `AsyncClient.get`."""
+        handle = self._client.get(run_id) if workflow is None else self._client.get(run_id, workflow)
+        return Handle(handle, self._portal)
+
+    def runs(
+        self, *, workflow: str | None = None, status: RunStatus | None = None, attributes: Mapping[str, str | int | bool] | None = None,
+        since: datetime | None = None, until: datetime | None = None, after: str | None = None, limit: int = 100,
+    ) -> Page[RunDescription]:  # fmt: skip
+        """As `AsyncClient.runs`."""
+        return self._portal.call(
+            self._client.runs, workflow=workflow, status=status, attributes=attributes, since=since, until=until,
+            after=after, limit=limit,
+        )  # fmt: skip
+
+    def events(self, *, matched: bool | None = None, after: str | None = None, limit: int = 100) -> Page[EventRecord]:
+        """As `AsyncClient.events`."""
+        return self._portal.call(self._client.events, matched=matched, after=after, limit=limit)
+
+    def waits(self, *, after: str | None = None, limit: int = 100) -> Page[WaitRecord]:
+        """As `AsyncClient.waits`."""
+        return self._portal.call(self._client.waits, after=after, limit=limit)
+
+    def workers(self) -> Page[WorkerRecord]:
+        """As `AsyncClient.workers`."""
+        return self._portal.call(self._client.workers)
+
+
+async def anext_or_none(stream: AsyncIterator[RunDescription]) -> RunDescription | None:
+    """Return the next item of *stream*, None at its end."""
+    async for item in stream:
+        return item
+    return None
+
+
+async def close_stream(stream: Any) -> None:
+    """End *stream* where it stands."""
+    await stream.aclose()

@@ -1,0 +1,201 @@
+"""A handle on one run: wait for it, look at it, ask something of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Generic, TypeVar
+
+from romulus.core import requests
+from romulus.core.commands import WorkflowSpec
+from romulus.core.duration import Duration, micros
+from romulus.core.errors import IllegalTransition, RunCancelled, RunConflict, RunFailed, RunHeld, RunTerminated
+from romulus.core.machine import TERMINAL, RunStatus
+from romulus.core.record import Entry, Generation, Kind, Record
+from romulus.core.text import check_text
+from romulus.core.transition import Created
+
+from . import sending
+from .link import Link
+from .records import CancelReply, EventReceipt, EvidenceRecord, JournalEntry, RunDescription
+from .starting import SEED_BITS, rekeyed
+from .views import entry_view, evidence_view, record_view
+from .waiting import ended, snapshots
+
+T = TypeVar("T")
+RUN_ID_MAX_CHARS = 250  # what a start may choose, and room for the endings of forks
+REASON_MAX_CHARS = 2_000
+FORKS_MAX = 10_000  # forks of one run that are looked through for a free ID
+
+
+class AsyncHandle(Generic[T]):
+    """One run, by its ID. Making one reads nothing: the methods do."""
+
+    def __init__(self, link: Link, run_id: str, spec: WorkflowSpec | None = None) -> None:
+        self.id: str = check_text(run_id, "run ID", RUN_ID_MAX_CHARS)
+        self._link, self._spec = link, spec
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of run {self.id!r}>"
+
+    async def result(self, timeout: Duration | None = None, *, raise_on_hold: bool = False) -> T:
+        """Wait for the run's end and return what it returned.
+
+        Args:
+            timeout: how long to wait; the run itself goes on.
+            raise_on_hold: do not wait for a person where the run is held.
+
+        Raises:
+            RunFailed: with what the code raised as its cause. RunCancelled, RunTerminated: it ended so.
+            RunHeld: it is held, with *raise_on_hold*. RunNotFound: there is no such run.
+            TimeoutError: it has not ended in *timeout*.
+        """
+        limit = None if timeout is None else micros(timeout, "timeout")
+        record = await ended(self._link, self.id, limit, raise_on_hold)
+        value: T = self._outcome(record)
+        return value
+
+    async def describe(self) -> RunDescription:
+        """Return where the run stands.
+
+        Raises:
+            RunNotFound
+        """
+        return record_view(await self._link.record(self.id), await self._link.served(), self._link.reader)
+
+    async def history(self) -> list[JournalEntry]:
+        """Return the recorded outcomes of the run's current generation, in order.
+
+        Raises:
+            RunNotFound
+        """
+        record = await self._link.record(self.id)
+        return [entry_view(entry, self._link.reader) async for entry in self._link.entries(record.generation.key)]
+
+    async def evidence(self) -> list[EvidenceRecord]:
+        """Return the late and contradicting reports that were refused for this run and kept, oldest first.
+
+        Raises:
+            RunNotFound
+        """
+        record = await self._link.record(self.id)
+        return [evidence_view(item) for item in await (await self._link.store()).evidence(record.run.key)]
+
+    async def watch(self) -> AsyncIterator[RunDescription]:
+        """Yield the run's description now and after each change seen, until it has ended. Quick changes may merge.
+
+        Raises:
+            RunNotFound
+        """
+        async for record in snapshots(self._link, self.id):
+            yield record_view(record, await self._link.served(), self._link.reader)
+
+    async def cancel(self, reason: str = "") -> CancelReply:
+        """Ask the run to end: its code gets `asyncio.CancelledError` and may clean up.
+
+        Return "accepted": it will end cancelled (or failed, if its clean-up raises); "already_terminal": it had ended.
+
+        Raises:
+            RunNotFound
+        """
+        check_text(reason, "reason", REASON_MAX_CHARS)
+        before, _ = await self._link.change(self.id, lambda run, _, now: requests.request_cancel(run, reason, now))
+        return "already_terminal" if before.status in TERMINAL else "accepted"
+
+    async def terminate(self, reason: str = "") -> None:
+        """Stop the run at once; its clean-up code does not run. Nothing happens where it was terminated before.
+
+        Raises:
+            RunNotFound; IllegalTransition: it ended in another way.
+        """
+        check_text(reason, "reason", REASON_MAX_CHARS)
+        await self._link.change(self.id, lambda run, _, now: requests.terminate(run, reason, now))
+
+    async def send_event(self, name: str, payload: object = None, *, event_id: str | None = None) -> EventReceipt:
+        """Send an event to the waits of this run that name no correlation ID of their own.
+
+        Raises:
+            EventConflict: the event ID was used with another body. SerializationError: the payload is no JSON.
+        """
+        return await sending.send_event(self._link, name, payload, self.id, event_id)
+
+    async def retry(self) -> None:
+        """Begin a failed, cancelled or terminated run again, keeping what was recorded before the outcome that ended it.
+
+        Raises:
+            RunNotFound; IllegalTransition: the run is live or succeeded.
+        """
+        record = await self._link.record(self.id)
+        ended_by = record.generation.ended_by
+        entries = [entry async for entry in self._link.entries(record.generation.key)]
+        prefix = requests.retry_prefix(record.run.status, ended_by, entries, record.run.position)
+        seed = await self._seed()
+        await self._link.change(self.id, lambda run, _, now: requests.retry(run, record.generation, prefix, seed, now))
+
+    async def release(self) -> None:
+        """Let a held run go on.
+
+        Raises:
+            RunNotFound; IllegalTransition: the run is not held.
+        """
+        await self._link.change(self.id, lambda run, _, now: requests.release(run, now))
+
+    async def fork(self, position: int, version: str | None = None) -> AsyncHandle[T]:
+        """Begin a new run `<id>~<n>` with this one's entries before *position*; this one is left as it is.
+
+        Raises:
+            RunNotFound; ValueError: there is no such position, or the run was cancelled before it.
+        """
+        record = await self._link.record(self.id)
+        await self._check_fork(record, position)
+        for number in range(1, FORKS_MAX + 1):
+            fork_id = f"{self.id}~{number}"
+            if await self._start_fork(record, position, fork_id, version):
+                return AsyncHandle(self._link, fork_id, self._spec)
+        raise RunConflict(f"{self.id}~{FORKS_MAX}", "and so do all forks before it")
+
+    async def _start_fork(self, record: Record, position: int, fork_id: str, version: str | None) -> bool:
+        fork = requests.fork_of(record.run, record.generation, position, fork_id, version, await self._seed())
+        if position == 0:
+            fork = rekeyed(fork, self._link.vault)
+        (answer,) = await (await self._link.store()).start([fork])
+        return isinstance(answer, Created)
+
+    async def _check_fork(self, record: Record, position: int) -> None:
+        if not 0 <= position <= record.run.position:
+            raise ValueError(f"position is {position}; run {self.id!r} can be forked at 0 to {record.run.position}")
+        cancel = await self._first_cancel(record.generation, position)
+        if cancel is not None:
+            raise ValueError(f"run {self.id!r} was cancelled at position {cancel.position}; fork it there or before, not at {position}")
+
+    async def _first_cancel(self, generation: Generation, below: int) -> Entry | None:
+        async for entry in self._link.entries(generation.key):
+            if entry.position >= below:
+                return None
+            if entry.kind == Kind.CANCEL:
+                return entry
+        return None
+
+    async def _seed(self) -> bytes:
+        return (await self._link.random_bits(SEED_BITS)).to_bytes(SEED_BITS // 8, "big")
+
+    def _outcome(self, record: Record) -> Any:
+        run, generation = record.run, record.generation
+        match run.status:
+            case RunStatus.SUCCEEDED:
+                return self._link.reader.result(generation, self._spec)
+            case RunStatus.FAILED:
+                raise self._failed(generation)
+            case RunStatus.CANCELLED:
+                raise RunCancelled(self.id, run.cancel_reason)
+            case RunStatus.TERMINATED:
+                raise RunTerminated(self.id, run.cancel_reason)
+            case RunStatus.HELD:
+                raise RunHeld(self.id, run.hold_reason)
+            case _:
+                raise IllegalTransition(run.status, "have a result", self.id)
+
+    def _failed(self, generation: Generation) -> RunFailed:
+        stored = generation.failure or b""
+        failed = RunFailed(self.id, self._link.reader.error(stored))
+        failed.__cause__ = self._link.reader.failure(stored)
+        return failed

@@ -1,0 +1,160 @@
+"""What listings and descriptions show: plain frozen values, the same for the library, the CLI's JSON and HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, TypeAlias, TypeVar, overload
+
+from romulus.core.machine import RunStatus
+
+T_co = TypeVar("T_co", covariant=True)
+CancelReply: TypeAlias = Literal["accepted", "already_terminal"]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCommand:
+    """One thing a run awaits, as far as its record tells."""
+
+    seq: int
+    kind: str  # step | wait
+    name: str  # "" where the record does not hold it (an attempt that never failed)
+    attempt: int  # 1 the first, 0 where there are no attempts
+    state: str  # armed | backing off | open | matched
+    since: datetime | None
+    due: datetime | None  # of the next attempt, or the wait's deadline
+    error: str | None = None  # of the attempt before, in one line
+
+
+@dataclass(frozen=True, slots=True)
+class RunDescription:
+    """Where a run stands."""
+
+    id: str
+    status: RunStatus
+    position: int  # journal entries so far
+    workflow: str
+    version: str
+    fence: int  # of the last claim
+    owner: str | None  # worker ID while running
+    pending: Sequence[PendingCommand]  # in listings: armed attempts only
+    attributes: Mapping[str, Any]
+    error: str | None  # of a failed run, in one line
+    hold_reason: str | None
+    generation: int
+    priority: int
+    cancel_requests: int  # accepted in this generation
+    cancel_reason: str | None  # of the last cancel request, or of the termination
+    created_at: datetime
+    started_at: datetime | None
+    updated_at: datetime
+    finished_at: datetime | None
+    due: datetime | None  # when a scheduled, pending or parked run goes on by itself
+    deadline: datetime | None  # its own timeout
+    stranded: bool  # unclaimed, and no live worker serves its workflow and version
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One recorded outcome."""
+
+    position: int
+    kind: str  # step | timer | wait | cancel | patch
+    name: str
+    seq: int
+    attempt: int
+    fence: int  # of the claim that wrote it
+    at: datetime
+    value: Any  # as JSON for people; where the code is at hand, without what it marks Redacted
+    error: str | None  # in one line, where the outcome is a failure
+    event_id: str | None = None  # of a consumed event
+
+
+@dataclass(frozen=True, slots=True)
+class EventReceipt:
+    """Proof that an event is stored."""
+
+    id: str
+    duplicate: bool  # the same event was stored before
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """A stored event."""
+
+    id: str
+    name: str
+    correlation_id: str
+    payload: Any
+    received_at: datetime
+    state: str  # unmatched | matched | consumed | bad
+    late: bool  # it lost to the deadline of the wait it was matched with
+    run_id: str | None  # of that wait
+
+
+@dataclass(frozen=True, slots=True)
+class WaitRecord:
+    """An open wait."""
+
+    run_id: str
+    seq: int
+    name: str
+    correlation_id: str
+    deadline: datetime | None
+    shared: bool
+    opened_at: datetime
+    event_id: str | None  # matched with, not consumed yet
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRecord:
+    """A registered worker."""
+
+    id: str
+    name: str
+    status: str  # live | stopping | dead
+    host: str
+    pid: int
+    workflows: Sequence[str]  # "name version"
+    pools: Sequence[str]
+    concurrency: int
+    started_at: datetime
+    renewed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class EvidenceRecord:
+    """A late or contradicting report that was refused and kept."""
+
+    at: datetime
+    kind: str
+    owner: str
+    fence: int
+    detail: Mapping[str, Any]
+
+
+class Page(Sequence[T_co]):
+    """One page of a listing, in creation order; `.next` is what to pass as `after=` for the page behind it."""
+
+    __slots__ = ("_items", "next")
+
+    def __init__(self, items: Sequence[T_co], next: str | None = None) -> None:  # noqa: A002 - the name it has after
+        self._items = tuple(items)
+        self.next: str | None = next
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> T_co: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[T_co]: ...
+    def __getitem__(self, index: int | slice) -> T_co | Sequence[T_co]:
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[T_co]:
+        return iter(self._items)
+
+    def __repr__(self) -> str:
+        return f"Page({list(self._items)!r}, next={self.next!r})"

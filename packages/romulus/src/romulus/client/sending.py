@@ -1,0 +1,40 @@
+"""Sending an event: its text checked, its payload made canonical, its receipt durable."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from romulus.authoring.checks import check_event_name, check_id
+from romulus.core.digests import event_digest
+from romulus.core.errors import EventConflict
+from romulus.core.transition import EventClash, NewEvent
+from romulus.core.values import ValueCodec
+
+from .link import Link
+from .records import EventReceipt
+
+
+async def send_event(link: Link, name: str, payload: object, correlation_id: str, event_id: str | None) -> EventReceipt:
+    """Store an event and return its receipt; see `AsyncClient.send_event`."""
+    check_event_name(name)
+    check_id(correlation_id, "correlation ID")
+    known = check_id(event_id, "event ID") if event_id is not None else await _new_id(link)
+    plain = _dump(payload, f"payload of event {name!r}")
+    stored = link.vault.seal(plain, f"payload of event {name!r}")
+    event = NewEvent(link.namespace, name, correlation_id, known, stored, event_digest(name, correlation_id, plain))
+    (answer,) = await (await link.store()).send([event])
+    if isinstance(answer, EventClash):
+        raise EventConflict(answer.event_id)
+    return EventReceipt(answer.event_id, answer.duplicate)
+
+
+def _dump(payload: object, where: str) -> bytes:
+    """Encode plain JSON values as they are, others (a dataclass, a UUID, …) as their own class says."""
+    plain = payload is None or isinstance(payload, str | int | float | list | tuple | dict)
+    codec: ValueCodec[Any] = ValueCodec(Any if plain else type(payload), where)
+    return codec.dump(payload)[0]
+
+
+async def _new_id(link: Link) -> str:
+    return str(uuid.UUID(int=await link.random_bits(128), version=4))

@@ -1,0 +1,145 @@
+"""From stored rows to what people see: every description is made here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from romulus.core.duration import to_datetime
+from romulus.core.machine import CLAIMABLE, LIVE
+from romulus.core.record import AttemptRow, Entry, Generation, OpenWait, Record, Run, WorkerRow
+from romulus.store.contract import Evidence, StoredEvent, StoredWait
+
+from .reading import Reader
+from .records import EventRecord, EvidenceRecord, JournalEntry, PendingCommand, RunDescription, WaitRecord, WorkerRecord
+
+
+class Served:
+    """Which workflows the live workers serve: a run of another one is stranded."""
+
+    def __init__(self, workers: Iterable[WorkerRow]) -> None:
+        self.live = [worker for worker in workers if worker.status == "live"]
+        self._names = {(name, version) for worker in self.live for name, version, _ in json.loads(worker.workflows)}
+
+    def strands(self, run: Run) -> bool:
+        """Return whether nobody here can go on with *run*."""
+        return run.status in CLAIMABLE and (run.workflow, run.version) not in self._names
+
+    def versions(self, workflow: str) -> list[str]:
+        """Return the versions of *workflow* that live workers serve."""
+        return [version for name, version in self._names if name == workflow]
+
+
+def run_view(run: Run, served: Served, *, pending: tuple[PendingCommand, ...] | None = None, error: str | None = None) -> RunDescription:
+    """Describe *run*; without *pending* its armed attempts, which its row lists, are shown."""
+    return RunDescription(
+        id=run.id, status=run.status, position=run.position, workflow=run.workflow, version=run.version,
+        fence=run.fence, owner=run.owner, pending=armed_view(run) if pending is None else pending,
+        attributes=json.loads(run.attributes or "{}"), error=error, hold_reason=run.hold_reason or None,
+        generation=run.generation, priority=run.priority, cancel_requests=run.cancel_seq,
+        cancel_reason=run.cancel_reason or None, created_at=to_datetime(run.created_at), started_at=_at(run.started_at),
+        updated_at=to_datetime(run.updated_at), finished_at=_at(run.finished_at), due=_due(run),
+        deadline=_at(run.deadline), stranded=served.strands(run),
+    )  # fmt: skip
+
+
+def record_view(record: Record, served: Served, reader: Reader) -> RunDescription:
+    """Describe a run with all that its record says it awaits."""
+    error = failure_line(record.generation, reader)
+    return run_view(record.run, served, pending=pending_view(record, reader), error=error)
+
+
+def failure_line(generation: Generation, reader: Reader) -> str | None:
+    """Return what ended *generation*, in one line."""
+    return reader.error(generation.failure) if generation.failure is not None else None
+
+
+def pending_view(record: Record, reader: Reader) -> tuple[PendingCommand, ...]:
+    """Return what the run awaits, in command order: armed attempts, attempts backing off, open waits."""
+    if record.run.status not in LIVE:
+        return ()
+    errors = {row.seq: reader.error(row.error) for row in record.attempts if row.error}
+    armed = armed_view(record.run, errors)
+    started = {command.seq for command in armed}
+    backing_off = [_backing_off(row, errors.get(row.seq)) for row in record.attempts if row.seq not in started]
+    waits = [_open_wait(wait) for wait in record.waits]
+    return tuple(sorted([*armed, *backing_off, *waits], key=lambda command: command.seq))
+
+
+def armed_view(run: Run, errors: dict[int, str] | None = None) -> tuple[PendingCommand, ...]:
+    """Return the attempts that may have begun under the last claim. Their names are not in the record yet."""
+    if run.status not in LIVE:
+        return ()
+    return tuple(
+        PendingCommand(seq, "step", "", number, "armed", None, None, (errors or {}).get(seq))
+        for seq, number, _ in json.loads(run.armed or "[]")
+    )
+
+
+def entry_view(entry: Entry, reader: Reader) -> JournalEntry:
+    """Describe a journal entry."""
+    return JournalEntry(
+        entry.position, entry.kind, entry.name, entry.seq, entry.attempt, entry.fence, to_datetime(entry.at),
+        None if entry.failed else reader.outcome(entry), _entry_error(entry, reader), _event_id(entry),
+    )  # fmt: skip
+
+
+def event_view(event: StoredEvent, reader: Reader) -> EventRecord:
+    """Describe a stored event."""
+    return EventRecord(
+        event.id, event.name, event.correlation_id, reader.payload(event.payload), to_datetime(event.received_at),
+        event.state, event.late, event.run_id,
+    )  # fmt: skip
+
+
+def wait_view(wait: StoredWait) -> WaitRecord:
+    """Describe an open wait."""
+    return WaitRecord(
+        wait.run_id, wait.seq, wait.name, wait.correlation_id, _at(wait.deadline), wait.shared,
+        to_datetime(wait.opened_at), wait.event_id,
+    )  # fmt: skip
+
+
+def worker_view(worker: WorkerRow) -> WorkerRecord:
+    """Describe a registered worker."""
+    served = tuple(f"{name} {version}" for name, version, _ in json.loads(worker.workflows))
+    return WorkerRecord(
+        worker.id, worker.name, worker.status, worker.host, worker.pid, served, tuple(json.loads(worker.pools)),
+        worker.concurrency, to_datetime(worker.started_at), to_datetime(worker.renewed_at),
+    )  # fmt: skip
+
+
+def evidence_view(evidence: Evidence) -> EvidenceRecord:
+    """Describe a refused report."""
+    detail: Any = json.loads(evidence.detail or "{}")
+    return EvidenceRecord(
+        to_datetime(evidence.at), evidence.kind, evidence.owner, evidence.fence,
+        detail if isinstance(detail, dict) else {"detail": detail},
+    )  # fmt: skip
+
+
+def _backing_off(row: AttemptRow, error: str | None) -> PendingCommand:
+    return PendingCommand(row.seq, "step", "", row.number, "backing off", None, _at(row.due), error)
+
+
+def _open_wait(wait: OpenWait) -> PendingCommand:
+    state = "matched" if wait.deposit else "open"
+    return PendingCommand(wait.seq, "wait", wait.name, 0, state, None, _at(wait.deadline))
+
+
+def _entry_error(entry: Entry, reader: Reader) -> str | None:
+    return (reader.error(entry.body) if entry.body else "deadline passed") if entry.failed else None
+
+
+def _event_id(entry: Entry) -> str | None:
+    return str(json.loads(entry.info)[0]) if entry.info else None
+
+
+def _due(run: Run) -> datetime | None:
+    return _at(run.wake_at) if run.status in CLAIMABLE else None
+
+
+def _at(instant: int | None) -> datetime | None:
+    return None if instant is None else to_datetime(instant)

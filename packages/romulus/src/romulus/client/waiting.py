@@ -1,0 +1,64 @@
+"""Waiting for a run without polling it: look, and look again when told that it may have changed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from romulus.core.errors import RunHeld
+from romulus.core.machine import TERMINAL, RunStatus
+from romulus.core.record import Record
+
+from .link import Link
+
+LOOK_AFTER_S = 5.0  # a waiter looks again after this even if it was told nothing: hints can be lost
+WATCH_AFTER_S = 0.5  # a watcher, since progress between parking points is told to nobody in this process
+
+
+async def ended(link: Link, run_id: str, limit: int | None, raise_on_hold: bool) -> Record:
+    """Return the run's record once it has ended.
+
+    Args:
+        limit: µs to wait at most.
+
+    Raises:
+        RunHeld, RunNotFound; TimeoutError: it has not ended within *limit*.
+    """
+    seen: list[Record] = []
+    try:
+        async with asyncio.timeout(None if limit is None else limit / 1_000_000):
+            return await _until_ended(link, run_id, raise_on_hold, seen)
+    except TimeoutError:
+        status = seen[-1].run.status if seen else "not read yet"
+        raise TimeoutError(f"run {run_id!r} has not ended within {(limit or 0) / 1_000_000:g} s, it is {status}; it goes on") from None
+
+
+async def snapshots(link: Link, run_id: str) -> AsyncIterator[Record]:
+    """Yield the run's record now and after each change seen, until it has ended."""
+    shown: tuple[object, ...] = ()
+    with await link.watch(run_id) as watch:
+        while True:
+            record = await link.record(run_id)
+            if _face(record) != shown:
+                shown = _face(record)
+                yield record
+            if record.run.status in TERMINAL:
+                return
+            await watch.changed(WATCH_AFTER_S)
+
+
+async def _until_ended(link: Link, run_id: str, raise_on_hold: bool, seen: list[Record]) -> Record:
+    with await link.watch(run_id) as watch:
+        while True:
+            record = await link.record(run_id)
+            seen[:] = [record]
+            if record.run.status in TERMINAL:
+                return record
+            if raise_on_hold and record.run.status is RunStatus.HELD:
+                raise RunHeld(run_id, record.run.hold_reason)
+            await watch.changed(LOOK_AFTER_S)
+
+
+def _face(record: Record) -> tuple[object, ...]:
+    run = record.run
+    return run.status, run.generation, run.position, run.revision, run.fence, run.cancel_seq, len(record.waits)
