@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -57,8 +58,9 @@ def mypy() -> set[Found]:
 
 
 def pyright(folder: Path) -> set[Found]:
-    """Return what pyright strict finds in the programs; *folder* is where its settings are written."""
-    settings = {"include": [str(PROGRAMS)], "typeCheckingMode": "strict", "extraPaths": [str(ROOT / "packages/romulus/src")]}
+    """Return what pyright strict finds in the programs; *folder* takes a copy and its settings."""
+    shutil.copytree(PROGRAMS, folder / "programs")
+    settings = {"include": ["programs"], "typeCheckingMode": "strict", "extraPaths": [str(ROOT / "packages/romulus/src")]}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     output = _run([sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)])
     return {_by_pyright(diagnostic) for diagnostic in json.loads(output)["generalDiagnostics"]}

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from romulus.client import (
         AsyncClient,
         AsyncHandle,
+        CancelReply,
         Client,
         EventReceipt,
         EventRecord,
+        EvidenceRecord,
         Handle,
         JournalEntry,
         Page,
@@ -70,8 +72,8 @@ _NAMES = {
     "romulus.authoring.step": "Step SyncStep step",
     "romulus.authoring.waiting": "Event wait_for_event",
     "romulus.authoring.workflow": "AnyWorkflow SyncWorkflow Workflow workflow",
-    "romulus.client": "AsyncClient AsyncHandle Client EventReceipt EventRecord Handle JournalEntry Page "
-    "PendingCommand RunDescription WaitRecord WorkerRecord",
+    "romulus.client": "AsyncClient AsyncHandle CancelReply Client EventReceipt EventRecord EvidenceRecord Handle "
+    "JournalEntry Page PendingCommand RunDescription WaitRecord WorkerRecord",
     "romulus.core.duration": "Duration",
     "romulus.core.errors": "ConfigurationError DefinitionError EventConflict NondeterminismRefused NotDeterministic NotInRun "
     "RomulusError RunCancelled RunConflict RunFailed RunHeld RunNotFound RunTerminated SerializationError StepFailed StepTimeout "
@@ -98,11 +100,12 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "AnyWorkflow", "App", "AsyncClient", "AsyncHandle", "Attempt", "Client", "Codec", "ConfigurationError", "DefinitionError", "Duration",
-    "Event", "EventConflict", "EventReceipt", "EventRecord", "Handle", "JournalEntry", "NondeterminismRefused", "NotDeterministic",
-    "NotInRun", "Page", "PendingCommand", "Redacted", "Resource", "Retry", "RomulusError", "RunCancelled", "RunConflict", "RunDescription",
-    "RunFailed", "RunHeld", "RunInfo", "RunNotFound", "RunStatus", "RunTerminated", "SerializationError", "Step", "StepFailed",
-    "StepTimeout", "StoreError", "StoreUnavailable", "SyncStep", "SyncWorkflow", "UnknownWorkflow", "ValueTooLarge", "WaitRecord",
-    "WaitTimeout", "WorkerRecord", "Workflow", "WrongColour", "blocking", "continue_as_new", "current_attempt", "current_run", "logger",
-    "now", "patched", "resource", "rng", "run", "step", "uuid4", "wait_for_event", "workflow",
+    "AnyWorkflow", "App", "AsyncClient", "AsyncHandle", "Attempt", "CancelReply", "Client", "Codec", "ConfigurationError",
+    "DefinitionError", "Duration", "Event", "EventConflict", "EventReceipt", "EventRecord", "EvidenceRecord", "Handle", "JournalEntry",
+    "NondeterminismRefused", "NotDeterministic", "NotInRun", "Page", "PendingCommand", "Redacted", "Resource", "Retry", "RomulusError",
+    "RunCancelled", "RunConflict", "RunDescription", "RunFailed", "RunHeld", "RunInfo", "RunNotFound", "RunStatus", "RunTerminated",
+    "SerializationError", "Step", "StepFailed", "StepTimeout", "StoreError", "StoreUnavailable", "SyncStep", "SyncWorkflow",
+    "UnknownWorkflow", "ValueTooLarge", "WaitRecord", "WaitTimeout", "WorkerRecord", "Workflow", "WrongColour", "blocking",
+    "continue_as_new", "current_attempt", "current_run", "logger", "now", "patched", "resource", "rng", "run", "step", "uuid4",
+    "wait_for_event", "workflow",
 ]  # fmt: skip

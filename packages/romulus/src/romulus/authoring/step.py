@@ -92,7 +92,7 @@ class Step(_StepBase, Generic[P, T]):
         instance = here()
         if instance is None:
             return self._run_here(*args, **kwargs)
-        return _block(instance, self, f"await {self.__name__}(…)", args, kwargs)
+        return cast("T", _block(instance, self, f"await {self.__name__}(…)", args, kwargs))
 
     def _run_here(self, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
@@ -119,7 +119,7 @@ class SyncStep(_StepBase, Generic[P, T]):
         instance = here()
         if instance is None:
             return cast("T", self.spec.fn(*args, **kwargs))
-        return _block(instance, self, f"await {self.__name__}.aio(…)", args, kwargs)
+        return cast("T", _block(instance, self, f"await {self.__name__}.aio(…)", args, kwargs))
 
     def aio(self, *args: P.args, **kwargs: P.kwargs) -> Co[T]:
         """Return the step's outcome once awaited, from an async workflow. Outside a run the function runs in a thread.
