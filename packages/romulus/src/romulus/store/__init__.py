@@ -1,0 +1,40 @@
+"""Stores: the contract, and which one a URL names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from romulus.core.errors import ConfigurationError
+from romulus.core.ports import Host
+
+from .contract import Store
+from .sqlite import Place, SQLiteStore, place_of
+
+DEFAULT_URL: Final = "sqlite:///romulus.db"
+FORMS: Final = "write sqlite:///relative/path.db, sqlite:////absolute/path.db or sqlite:// (memory)"
+
+
+def open_store(url: str | None, host: Host) -> Store:
+    """Return the store that *url* names, not opened yet (`await store.open()` does that); None names the default.
+
+    Raises:
+        ConfigurationError: no store of this release has such a URL.
+    """
+    url = DEFAULT_URL if url is None else url
+    scheme, colon, rest = url.partition("://")
+    if scheme in ("postgresql", "postgres") and colon:
+        raise ConfigurationError("PostgreSQL is not supported by this release: " + FORMS)
+    if scheme != "sqlite" or not colon:
+        raise ConfigurationError(f"{url!r} is not a store URL: {FORMS}")
+    return SQLiteStore(_sqlite_place(url, rest, host), host)
+
+
+def _sqlite_place(url: str, rest: str, host: Host) -> Place:
+    if not rest:
+        return Place(f"/romulus-{host.random_bits(64):016x}", memory=True)
+    if not rest.startswith("/") or rest in ("/", "//") or "?" in rest or "\0" in rest:
+        raise ConfigurationError(f"{url!r} is not a store URL: {FORMS}")
+    return place_of(rest[1:])
+
+
+__all__ = ["DEFAULT_URL", "open_store"]

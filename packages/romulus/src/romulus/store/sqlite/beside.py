@@ -1,0 +1,170 @@
+"""What a transition writes beside the run row and the journal: attempts, waits, and a generation's end and successor."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from romulus.core.machine import TERMINAL, Change
+from romulus.core.transition import Closing, NewGeneration, Transition
+
+from .bulk import Bulk
+from .giveback import give_back, withdraw_all
+from .session import Session
+
+ATTEMPTS: Final = Bulk("apply.attempts", "INSERT OR REPLACE INTO attempts", 9)
+WAITS: Final = Bulk(
+    "apply.waits",
+    "INSERT INTO waits (run, seq, namespace, name, correlation_id, deadline, shared, include_late, opened_at, event) "
+    "SELECT t.column1, t.column2, r.namespace, t.column3, t.column4, t.column5, t.column6, t.column7, t.column8, NULL FROM (",
+    8,
+    ") AS t CROSS JOIN runs r ON r.key = t.column1",
+)
+QUEUED: Final = Bulk(
+    "apply.to_match",
+    "INSERT INTO to_match (namespace, name, correlation_id) SELECT r.namespace, t.column2, t.column3 FROM (",
+    3,
+    ") AS t CROSS JOIN runs r ON r.key = t.column1",
+)
+ENDED: Final = Bulk(
+    "apply.ended",
+    "UPDATE generations SET started_at = coalesce(generations.started_at, t.column6), ended_at = t.column2, result = t.column3, "
+    "failure = t.column4, ended_by = t.column5 FROM (",
+    6,
+    ") AS t WHERE generations.key = t.column1",
+)
+BEGUN = (
+    "INSERT INTO generations (run, number, workflow, version, input, input_digest, seeds, started_at, timeout) "
+    "SELECT key, generation + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM runs WHERE key = ?1 RETURNING key"
+)
+BECOMES = (
+    "UPDATE runs SET workflow = ?2, version = ?3, generation = generation + 1, generation_key = ?4, position = ?5, "
+    "started_at = ?6, deadline = NULL WHERE key = ?1"
+)
+
+
+def write_beside(session: Session, transitions: Sequence[Transition], now: int) -> bool:
+    """Write all of it; False: a wait that a transition closes does not hold the event it consumed (the caller rolls back)."""
+    _attempts(session, transitions)
+    if not _close_waits(session, transitions, now):
+        return False
+    _open_waits(session, transitions, now)
+    ended = [t for t in transitions if t.change is Change.CONTINUE or t.status in TERMINAL]
+    if ended:
+        _end(session, ended, now)
+    return True
+
+
+def _attempts(session: Session, transitions: Sequence[Transition]) -> None:
+    settled = [(t.generation, seq) for t in transitions for seq in t.settled]
+    if settled:
+        session.run(
+            "apply.settled",
+            "DELETE FROM attempts WHERE (generation, seq) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
+            (json.dumps(settled),),
+        )
+    rows = [
+        (t.generation, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat) for t in transitions for a in t.attempts
+    ]
+    ATTEMPTS.write(session, rows)
+
+
+def _close_waits(session: Session, transitions: Sequence[Transition], now: int) -> bool:
+    closes = [(t.run, c.seq, c.event, c.how) for t in transitions for c in t.closes]
+    if not closes:
+        return True
+    consumed = [(run, seq, event) for run, seq, event, how in closes if how is Closing.CONSUMED]
+    bad = [(run, seq, event) for run, seq, event, how in closes if how is Closing.BAD]
+    if not (_consume(session, consumed) and _take_off(session, bad)):
+        return False
+    late = [(run, seq) for run, seq, _, how in closes if how is Closing.TIMED_OUT]
+    give_back(session, late, late=True)
+    give_back(session, [(run, seq) for run, seq, _, how in closes if how is Closing.WITHDRAWN], late=False)
+    return True
+
+
+def _consume(session: Session, waits: Sequence[tuple[int, int, int | None]]) -> bool:
+    if not waits:
+        return True
+    given = (json.dumps(waits),)
+    closed = session.count(
+        "apply.consume",
+        "DELETE FROM waits WHERE key IN (SELECT w.key FROM json_each(?) t CROSS JOIN waits w "
+        "ON w.run = t.value ->> 0 AND w.seq = t.value ->> 1 WHERE w.event = t.value ->> 2)",
+        given,
+    )
+    session.run(
+        "apply.consumed",
+        "UPDATE events SET state = 'consumed', run = t.value ->> 0 FROM json_each(?) t WHERE events.arrival = t.value ->> 2",
+        given,
+    )
+    return closed == len(waits)
+
+
+def _take_off(session: Session, waits: Sequence[tuple[int, int, int | None]]) -> bool:
+    if not waits:
+        return True
+    given = (json.dumps(waits),)
+    session.run(
+        "apply.bad.requeue",
+        "INSERT INTO to_match (namespace, name, correlation_id) SELECT w.namespace, w.name, w.correlation_id FROM json_each(?) t "
+        "CROSS JOIN waits w ON w.run = t.value ->> 0 AND w.seq = t.value ->> 1",
+        given,
+    )
+    taken = session.count(
+        "apply.bad",
+        "UPDATE waits SET event = NULL FROM json_each(?) t WHERE waits.run = t.value ->> 0 AND waits.seq = t.value ->> 1 "
+        "AND waits.event = t.value ->> 2",
+        given,
+    )
+    session.run(
+        "apply.bad.event",
+        "UPDATE events SET state = 'bad', run = t.value ->> 0 FROM json_each(?) t WHERE events.arrival = t.value ->> 2",
+        given,
+    )
+    return taken == len(waits)
+
+
+def _open_waits(session: Session, transitions: Sequence[Transition], now: int) -> None:
+    opens = [(t.run, w) for t in transitions for w in t.opens]
+    if opens:
+        rows = [(run, w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late, now) for run, w in opens]
+        WAITS.write(session, rows)
+        QUEUED.write(session, [(run, w.name, w.correlation_id) for run, w in opens])
+
+
+def _end(session: Session, ended: Sequence[Transition], now: int) -> None:
+    runs = json.dumps([t.run for t in ended])
+    started = dict(
+        session.run("apply.started", "SELECT key, started_at FROM runs WHERE key IN (SELECT value FROM json_each(?))", (runs,))
+    )
+    ENDED.write(session, [(t.generation, now, t.result, t.failure, t.ended_by, started[t.run]) for t in ended])
+    forget_attempts(session, [t.generation for t in ended])
+    withdraw_all(session, [t.run for t in ended])
+    for t in ended:
+        if t.begins is not None:
+            begin_generation(session, t.run, t.begins)
+
+
+def forget_attempts(session: Session, generations: Sequence[int]) -> None:
+    """Delete what is left of attempts once nothing can be attempted any more."""
+    session.run("end.attempts", "DELETE FROM attempts WHERE generation IN (SELECT value FROM json_each(?))", (json.dumps(generations),))
+
+
+def begin_generation(session: Session, run: int, new: NewGeneration) -> None:
+    """Give *run* its next generation, with the journal it copies."""
+    given = (run, new.workflow, new.version, new.input, new.input_digest, new.seeds, new.started_at, new.timeout)
+    key: int = session.value("generation.begin", BEGUN, given)
+    position = 0 if new.copy is None else copy_journal(session, key, new.copy.generation_key, new.copy.below)
+    session.run("generation.becomes", BECOMES, (run, new.workflow, new.version, key, position, new.started_at))
+
+
+def copy_journal(session: Session, to: int, source: int, below: int) -> int:
+    """Copy the entries of *source* with a position under *below* and return how many there are."""
+    return session.count(
+        "journal.copy",
+        "INSERT INTO journal SELECT ?1, position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition "
+        "FROM journal WHERE generation = ?2 AND position < ?3 ORDER BY position",
+        (to, source, below),
+    )

@@ -1,0 +1,46 @@
+"""Many rows in one statement: `VALUES` lists of exact size, kept by size.
+
+Measured (docs/decisions/sqlite-group-commit.md): against a busy event loop one statement of 200 rows is done in 16 ms, 200
+statements in 200 ms, since each gives the interpreter lock away; alone, preparing a new size costs under 1 µs a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, Final, LiteralString
+
+from .session import Row, Session
+
+ROWS_MAX: Final = 256  # of one statement
+
+
+class Bulk:
+    """A statement about many rows: *before* `VALUES (?, …), …` *after*."""
+
+    def __init__(self, name: LiteralString, before: LiteralString, width: int, after: LiteralString = "") -> None:
+        self.name: LiteralString = name
+        row: LiteralString = "(" + ",".join(["?"] * width) + ")"
+        self.sql: Callable[[int], LiteralString] = lru_cache(maxsize=ROWS_MAX)(lambda n: f"{before} VALUES {','.join([row] * n)} {after}")
+
+    def write(self, session: Session, rows: Sequence[Row]) -> int:
+        """Execute it about *rows* and return how many rows were changed."""
+        return sum(session.count(self.name, self.sql(len(some)), flat(some)) for some in chunks(rows))
+
+
+def chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Yield *rows* in pieces that fit one statement."""
+    if len(rows) <= ROWS_MAX:
+        if rows:
+            yield rows
+        return
+    for first in range(0, len(rows), ROWS_MAX):
+        yield rows[first : first + ROWS_MAX]
+
+
+def flat(rows: Sequence[Row]) -> list[Any]:
+    """Return the values of all rows, one after another."""
+    values: list[Any] = []
+    for row in rows:
+        values += row
+    return values

@@ -1,0 +1,116 @@
+"""Opening connections to the file: settings, the busy handler, and the refusal of forked children."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import apsw
+
+from romulus.core.errors import ConfigurationError
+from romulus.core.ports import Host
+
+from .faults import unavailable
+
+MEMORY: Final = "memdb"
+WAIT_MIN, WAIT_MAX = 0.0002, 0.002  # seconds between two tries for the file's lock: plain `busy_timeout` backs off until it starves
+CHECKPOINT_PAGES: Final = 1000  # PASSIVE only: RESTART and TRUNCATE wait for readers while writers wait for them
+
+_forks = 0  # how many forks lie between this process and the one that imported this
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the store is: a file, or memory shared by the connections of this process."""
+
+    path: str  # absolute file path, or the name inside memory
+    memory: bool = False
+
+    @property
+    def shown(self) -> str:
+        """Return what messages call it."""
+        return "the store in memory" if self.memory else self.path
+
+    def exists(self) -> bool:
+        """Return whether there is a file with something in it."""
+        return not self.memory and Path(self.path).exists() and Path(self.path).stat().st_size > 0
+
+
+class Patience:
+    """The busy handler: tries again after a random 0.2 to 2 ms, in total no longer than `limit`."""
+
+    def __init__(self, host: Host, limit: int) -> None:
+        self.limit = limit  # µs; 0 gives up at once
+        self._host = host
+        self._until = 0
+        self._random = random.Random(host.random_bits(32))
+
+    def __call__(self, tries: int) -> bool:
+        """Wait a little, or return False once the limit is reached."""
+        if not self.limit:
+            return False
+        now = self._host.monotonic()
+        if tries == 0:
+            self._until = now + self.limit
+        if now >= self._until or tries * WAIT_MIN * 1_000_000 >= self.limit * 10:
+            return False
+        time.sleep(self._random.uniform(WAIT_MIN, WAIT_MAX))
+        return True
+
+
+class Fork:
+    """Remembers the process it was made in."""
+
+    def __init__(self) -> None:
+        self._made = _forks
+
+    def check(self) -> None:
+        """Refuse a forked child: SQLite's locks do not survive a fork.
+
+        Raises:
+            ConfigurationError: this is a child of the process that opened the store.
+        """
+        if self._made != _forks:
+            raise ConfigurationError("a store cannot be used in a forked child: open it after the fork, or spawn the process")
+
+
+def connect(place: Place, patience: Patience, *, write: bool = True) -> apsw.Connection:
+    """Open a connection with our settings; the file is made if there is none and *write* is set.
+
+    Raises:
+        StoreUnavailable, NotOurFile: with the file and the remedy.
+    """
+    try:
+        connection = _raw(place, write)
+        connection.set_busy_handler(patience)
+        _settings(connection, place)
+    except apsw.Error as error:
+        raise unavailable(error, place.shown) or error from error
+    return connection
+
+
+def _raw(place: Place, write: bool) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE if write else apsw.SQLITE_OPEN_READWRITE
+    if place.memory:
+        return apsw.Connection(place.path, flags=flags, vfs=MEMORY, statementcachesize=300)
+    return apsw.Connection(place.path, flags=flags, statementcachesize=300)
+
+
+def _settings(connection: apsw.Connection, place: Place) -> None:
+    connection.execute("PRAGMA synchronous=FULL").fetchall()
+    connection.execute("PRAGMA cache_size=-16000").fetchall()
+    connection.execute("PRAGMA temp_store=MEMORY").fetchall()
+    if not place.memory:
+        connection.wal_autocheckpoint(CHECKPOINT_PAGES)

@@ -1,0 +1,80 @@
+"""Calls that arrive together become one piece of work: one commit for many starts or sends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from romulus.core.errors import StoreError
+from romulus.core.ports import Host
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+GROUP_MAX: Final = 1000  # items of one commit
+
+
+class Grouped(Generic[Item, Answer]):
+    """Gathers items while the group before is being written, at least until the loop has run what is ready."""
+
+    def __init__(self, host: Host, write: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]]) -> None:
+        self._host, self._write = host, write
+        self._waiting: list[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]] = []
+        self._running: asyncio.Task[None] | None = None
+
+    async def submit(self, items: Sequence[Item]) -> Sequence[Answer]:
+        """Write *items* with whatever else has gathered and return their answers."""
+        future: asyncio.Future[Sequence[Answer]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((items, future))
+        if self._running is None:
+            self._running = self._host.spawn(self._drain(), name="romulus-store-group")
+        return await future
+
+    async def idle(self) -> None:
+        """Wait until everything submitted so far is written."""
+        if self._running is not None:
+            await asyncio.wait([self._running])
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                await self._one(self._take())
+        finally:
+            self._running = None
+
+    def _take(self) -> list[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]]:
+        taken, count = 0, 0
+        for items, _ in self._waiting:
+            count += len(items)
+            if taken and count > GROUP_MAX:
+                break
+            taken += 1
+        group, self._waiting = self._waiting[:taken], self._waiting[taken:]
+        return group
+
+    async def _one(self, group: list[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]]) -> None:
+        try:
+            answers = await self._write([item for items, _ in group for item in items])
+        except Exception as error:
+            await self._apart(group, error)
+            return
+        first = 0
+        for items, future in group:
+            _settle(future, answers[first : first + len(items)])
+            first += len(items)
+
+    async def _apart(self, group: list[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]], error: Exception) -> None:
+        """Write the calls of a failed group one by one, so that one's fault is not another's; a store that is away fails all."""
+        if len(group) == 1 or isinstance(error, StoreError):
+            for _, future in group:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for call in group:
+            await self._one([call])
+
+
+def _settle(future: asyncio.Future[Sequence[Answer]], answers: Sequence[Answer]) -> None:
+    if not future.done():
+        future.set_result(answers)

@@ -1,0 +1,81 @@
+"""The SQLite schema: final tables, each with the reason for its shape.
+
+Times are µs since the epoch. `runs` is the narrow hot row that every guard reads; what is written once (input, result) lies in
+`generations`, so that a step's transition rewrites little. The journal is append-only, with one small index. `queue_at` is set only
+while a run may be claimed, so a step's transition touches no index of `runs`.
+"""
+
+from __future__ import annotations
+
+from typing import Final, LiteralString
+
+APPLICATION_ID: Final = 0x526F6D75  # "Romu" in the file's header
+VERSION: Final = 1
+
+# How a claimable run stands in the queue (column `lane`): by its due time; by its rank, once due; by its due time until then.
+PLAIN: Final = 0
+RANKED: Final = 1
+RISING: Final = 2
+BONUS: Final = 10_000_000  # µs that one level of priority is worth: ageing, so that nothing starves
+
+TABLES: Final[tuple[LiteralString, ...]] = (
+    # What the file is: schema version, incarnation.
+    "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    """CREATE TABLE runs (
+        key INTEGER PRIMARY KEY AUTOINCREMENT,
+        namespace TEXT NOT NULL, id TEXT NOT NULL, workflow TEXT NOT NULL, version TEXT NOT NULL, status TEXT NOT NULL,
+        generation INTEGER NOT NULL, generation_key INTEGER NOT NULL, position INTEGER NOT NULL, revision INTEGER NOT NULL,
+        owner TEXT, fence INTEGER NOT NULL, cancel_seq INTEGER NOT NULL, cancel_reason TEXT NOT NULL,
+        last_transition INTEGER NOT NULL, armed TEXT NOT NULL, losses INTEGER NOT NULL,
+        wake_at INTEGER, lane INTEGER NOT NULL, queue_at INTEGER, priority INTEGER NOT NULL,
+        digest TEXT NOT NULL, excluded TEXT NOT NULL, hold_kind TEXT NOT NULL, hold_reason TEXT NOT NULL,
+        deadline INTEGER, attributes TEXT NOT NULL,
+        created_at INTEGER NOT NULL, started_at INTEGER, updated_at INTEGER NOT NULL, finished_at INTEGER) STRICT""",
+    "CREATE UNIQUE INDEX runs_id ON runs (namespace, id)",
+    "CREATE INDEX runs_due ON runs (namespace, workflow, version, lane, queue_at) WHERE queue_at IS NOT NULL",
+    "CREATE INDEX runs_lossy ON runs (namespace, workflow, version, queue_at) WHERE queue_at IS NOT NULL AND losses > 0",
+    "CREATE INDEX runs_owner ON runs (owner) WHERE owner IS NOT NULL",
+    "CREATE INDEX runs_held ON runs (namespace, workflow, version) WHERE hold_kind <> ''",
+    """CREATE TABLE generations (
+        key INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, number INTEGER NOT NULL,
+        workflow TEXT NOT NULL, version TEXT NOT NULL, input BLOB NOT NULL, input_digest BLOB NOT NULL, seeds TEXT NOT NULL,
+        started_at INTEGER, ended_at INTEGER, result BLOB, failure BLOB, timeout INTEGER, ended_by INTEGER) STRICT""",
+    "CREATE UNIQUE INDEX generations_run ON generations (run, number)",
+    """CREATE TABLE journal (
+        generation INTEGER NOT NULL, position INTEGER NOT NULL, kind TEXT NOT NULL, seq INTEGER NOT NULL, name TEXT NOT NULL,
+        attempt INTEGER NOT NULL, at INTEGER NOT NULL, failed INTEGER NOT NULL, body BLOB NOT NULL, digest BLOB NOT NULL,
+        info TEXT NOT NULL, fence INTEGER NOT NULL, transition INTEGER NOT NULL) STRICT""",
+    "CREATE UNIQUE INDEX journal_position ON journal (generation, position)",
+    """CREATE TABLE attempts (
+        generation INTEGER NOT NULL, seq INTEGER NOT NULL, digest TEXT NOT NULL, number INTEGER NOT NULL, failures INTEGER NOT NULL,
+        losses INTEGER NOT NULL, due INTEGER NOT NULL, error BLOB NOT NULL, heartbeat BLOB NOT NULL,
+        PRIMARY KEY (generation, seq)) STRICT, WITHOUT ROWID""",
+    # Oldest first is by key. `event` is the match: set by a guarded update, given back by DELETE … RETURNING.
+    """CREATE TABLE waits (
+        key INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, seq INTEGER NOT NULL,
+        namespace TEXT NOT NULL, name TEXT NOT NULL, correlation_id TEXT NOT NULL, deadline INTEGER,
+        shared INTEGER NOT NULL, include_late INTEGER NOT NULL, opened_at INTEGER NOT NULL, event INTEGER) STRICT""",
+    "CREATE UNIQUE INDEX waits_run ON waits (run, seq)",
+    "CREATE INDEX waits_open ON waits (namespace, name, correlation_id, key) WHERE event IS NULL",
+    "CREATE INDEX waits_event ON waits (event) WHERE event IS NOT NULL",
+    """CREATE TABLE events (
+        arrival INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, id TEXT NOT NULL,
+        name TEXT NOT NULL, correlation_id TEXT NOT NULL, payload BLOB NOT NULL, digest BLOB NOT NULL, received_at INTEGER NOT NULL,
+        state TEXT NOT NULL, run INTEGER) STRICT""",
+    "CREATE UNIQUE INDEX events_id ON events (namespace, id)",
+    "CREATE INDEX events_unmatched ON events (namespace, name, correlation_id, arrival) WHERE state = 'unmatched'",
+    # An event that lost against a run's deadline: no later wait of that run is offered it, unless it asks.
+    "CREATE TABLE late (event INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (event, run)) STRICT, WITHOUT ROWID",
+    # Queues: inserted beside what they speak of, consumed by whoever comes first.
+    "CREATE TABLE to_match (key INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, correlation_id TEXT NOT NULL) STRICT",
+    "CREATE TABLE wakes (key INTEGER PRIMARY KEY, run INTEGER NOT NULL) STRICT",
+    """CREATE TABLE workers (
+        id TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL,
+        pid_start TEXT NOT NULL, pid_namespace TEXT NOT NULL, workflows TEXT NOT NULL, pools TEXT NOT NULL, concurrency INTEGER NOT NULL,
+        started_at INTEGER NOT NULL, renewed_at INTEGER NOT NULL, lease_until INTEGER NOT NULL,
+        dead INTEGER NOT NULL, stopping INTEGER NOT NULL) STRICT, WITHOUT ROWID""",
+    """CREATE TABLE evidence (
+        key INTEGER PRIMARY KEY, run INTEGER NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL, owner TEXT NOT NULL,
+        fence INTEGER NOT NULL, detail TEXT NOT NULL) STRICT""",
+    "CREATE INDEX evidence_run ON evidence (run, key)",
+)

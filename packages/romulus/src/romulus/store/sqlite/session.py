@@ -1,0 +1,115 @@
+"""The one place where the store's statements are executed: transactions, crash points, and what an error means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, LiteralString, TypeAlias, TypeVar
+
+import apsw
+
+from romulus.core.errors import StoreUnavailable
+from romulus.core.ports import Host
+
+from .connection import Fork, Patience, Place, connect
+from .faults import after_commit, unavailable
+
+T = TypeVar("T")
+Row: TypeAlias = tuple[Any, ...]
+Bindings: TypeAlias = Sequence[Any]
+
+
+class Session:
+    """A connection, used by one thread at a time."""
+
+    def __init__(self, place: Place, host: Host, patience: int, connection: apsw.Connection | None = None) -> None:
+        self.place, self.host = place, host
+        self.patience = Patience(host, patience)
+        self._connection = connection
+        self._point = host.crash_point
+        self._fork = Fork()
+
+    @property
+    def connection(self) -> apsw.Connection:
+        """Return the connection, opened again if the last one was given up."""
+        if self._connection is None:
+            self._fork.check()
+            self._connection = connect(self.place, self.patience)
+        return self._connection
+
+    def run(self, name: LiteralString, sql: LiteralString, bindings: Bindings = ()) -> list[Row]:
+        """Execute one statement to its end and return its rows. The simulator may crash before and after it."""
+        self._fork.check()
+        self._point(name)
+        rows = self.connection.execute(sql, bindings).fetchall()
+        self._point(name + ".done")
+        return rows
+
+    def count(self, name: LiteralString, sql: LiteralString, bindings: Bindings = ()) -> int:
+        """Execute one statement to its end and return how many rows it changed."""
+        self.run(name, sql, bindings)
+        return self.connection.changes()
+
+    def value(self, name: LiteralString, sql: LiteralString, bindings: Bindings = ()) -> Any:
+        """Return the first column of the first row; None: there is no row."""
+        rows = self.run(name, sql, bindings)
+        return rows[0][0] if rows else None
+
+    def read(self, work: Callable[[Session], T]) -> T:
+        """Run *work*, which writes nothing.
+
+        Raises:
+            StoreUnavailable: the file cannot be read now.
+        """
+        try:
+            return work(self)
+        except apsw.Error as error:
+            raise unavailable(error, self.place.shown) or error from error
+
+    def write(self, work: Callable[[Session, int], T]) -> T:
+        """Run *work(session, store now)* in one transaction; whatever it raises undoes it.
+
+        Raises:
+            StoreUnavailable: nothing was written. CommitUnknown: COMMIT failed in a way that tells nothing.
+        """
+        try:
+            self.run("sqlite.begin", "BEGIN IMMEDIATE")
+            result = work(self, self.host.wall())
+        except apsw.Error as error:
+            self.rollback()
+            raise unavailable(error, self.place.shown) or error from error
+        except BaseException:
+            self.rollback()
+            raise
+        self.commit()
+        return result
+
+    def commit(self) -> None:
+        """Commit the open transaction; an error tells whether it may have been applied."""
+        try:
+            self.run("sqlite.commit", "COMMIT")
+        except apsw.Error as error:
+            fault = after_commit(error, self.place.shown)
+            if isinstance(fault, StoreUnavailable):
+                self.rollback()
+            else:
+                self.discard()
+            raise fault from error
+
+    def rollback(self) -> None:
+        """Undo the open transaction, if there is one; a connection that cannot is given up, which undoes it too."""
+        connection = self._connection
+        if connection is None:
+            return
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK").fetchall()
+        except apsw.Error:
+            self.discard()
+
+    def discard(self) -> None:
+        """Close the connection; the next statement opens another. Idempotent."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close(True)
+
+    close = discard

@@ -1,0 +1,229 @@
+"""The SQLite store: each promise of the contract, routed to the module that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from romulus.core.machine import RunStatus
+from romulus.core.ports import Host
+from romulus.core.record import Entry, Generation, Record, Run, WorkerRow
+from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Received, Transition, Verdict
+from romulus.store.contract import ClaimRequest, Claims, Evidence, Freed, Lease, Listed, RunFilter, Store, StoredEvent, StoredWait
+from romulus.store.hub import Hub
+
+from . import apply, changing, claiming, matching, migrate, reading, starting, workers
+from .changing import Decide
+from .connection import Place
+from .evidence import keep, of_run
+from .faults import FileBusy
+from .grouping import Grouped
+from .session import Session
+from .transaction import SQLiteTransaction
+from .using import Using
+from .watching import Watch
+from .writer import Writer
+
+T = TypeVar("T")
+
+LOCK_WAIT: Final = 1_500_000  # µs: a tenth of the default lease
+
+
+class SQLiteStore:
+    """The contract (`romulus.store.contract.Store`) on one SQLite file."""
+
+    def __init__(self, place: Place, host: Host, *, lock_wait: int = LOCK_WAIT) -> None:
+        self.url = "sqlite://" if place.memory else f"sqlite:///{place.path}"
+        self.hub = Hub()
+        self._place, self._host, self._lock_wait = place, host, lock_wait
+        self._writer = Writer(Session(place, host, lock_wait), host, lock_wait)
+        self._near = Session(place, host, 0)  # short reads on the caller's thread
+        self._far = Session(place, host, lock_wait)  # long reads on the reader's thread
+        self._step = Session(place, host, lock_wait)  # transactional steps
+        self._watch = Watch(self._near, host)
+        self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
+        self._sends: Grouped[NewEvent, Received | EventClash] = Grouped(host, self._send)
+
+    # ---- life ------------------------------------------------------------------------------
+    async def open(self) -> None:
+        """Connect, verify the schema and migrate a new or older one."""
+        await self._host.offload("writer", self._open)
+
+    async def close(self) -> None:
+        """Wait for what is being written, then disconnect."""
+        await self._starts.idle()
+        await self._sends.idle()
+        release = await self._writer.hold()
+        self._watch.close()
+        await self._host.offload("reader", self._far.close)
+        for session in (self._near, self._step, self._writer.session):
+            session.close()
+        release()
+
+    async def now(self) -> int:
+        """Return the store's clock: this machine's."""
+        return self._host.wall()
+
+    def estimated_now(self) -> int:
+        """Return the store's clock."""
+        return self._host.wall()
+
+    # ---- clients ---------------------------------------------------------------------------
+    async def start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
+        """Create every run whose (namespace, ID) is free."""
+        return await self._starts.submit(runs)
+
+    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+        """Store each event and queue it for matching."""
+        return await self._sends.submit(events)
+
+    async def change(self, namespace: str, run_id: str, decide: Decide) -> tuple[Run, Run] | None:
+        """Read a run row, let *decide* say what it becomes, write that."""
+        changed = await self._write(lambda s, now: changing.change(s, namespace, run_id, decide, now))
+        if changed is not None:
+            self.hub.poke()
+            self.hub.changed(namespace, run_id)
+        return changed
+
+    def using(self, connection: Any) -> Store:
+        """Return a view that writes in the caller's open transaction."""
+        return Using(self, self._place, self._host, connection)  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+
+    # ---- reads -----------------------------------------------------------------------------
+    async def run(self, namespace: str, run_id: str) -> Run | None:
+        """Return a run's row."""
+        return await self._read_near(lambda s: reading.run(s, namespace, run_id))
+
+    async def record(self, namespace: str, run_id: str) -> Record | None:
+        """Return a run's record without entries."""
+        return await self._read_near(lambda s: reading.record(s, namespace, run_id))
+
+    async def generations(self, run: int) -> Sequence[Generation]:
+        """Return every generation of a run."""
+        return await self._read_far(lambda s: reading.generations(s, run))
+
+    async def history(self, generation: int, start: int, limit: int) -> Sequence[Entry]:
+        """Return entries from position *start*."""
+        return await self._read_far(lambda s: reading.history(s, generation, start, limit))
+
+    async def runs(self, where: RunFilter, after: str | None, limit: int) -> Listed[Run]:
+        """Return a page of runs."""
+        return await self._read_far(lambda s: reading.runs(s, where, after, limit))
+
+    async def events(self, namespace: str, matched: bool | None, after: str | None, limit: int) -> Listed[StoredEvent]:
+        """Return a page of events."""
+        return await self._read_far(lambda s: reading.events(s, namespace, matched, after, limit))
+
+    async def waits(self, namespace: str, after: str | None, limit: int) -> Listed[StoredWait]:
+        """Return a page of open waits."""
+        return await self._read_far(lambda s: reading.waits(s, namespace, after, limit))
+
+    async def workers(self, namespace: str) -> Sequence[WorkerRow]:
+        """Return registered workers."""
+        return await self._read_near(lambda s: workers.listed(s, namespace))
+
+    async def evidence(self, run: int) -> Sequence[Evidence]:
+        """Return a run's evidence."""
+        return await self._read_far(lambda s: of_run(s, run))
+
+    def changes(self) -> AsyncIterator[None]:
+        """Yield soon after others have committed."""
+        return self._watch.changes()
+
+    # ---- workers ---------------------------------------------------------------------------
+    async def register(self, worker: WorkerRow, lease: int) -> Lease:
+        """Insert the worker's row and return its lease."""
+        self._writer.patience = min(self._writer.patience, lease // 10)
+        until = await self._write(lambda s, now: workers.register(s, worker, lease, now))
+        return workers.SQLiteLease(Session(self._place, self._host, lease // 4), worker.id, lease, until)
+
+    async def deregister(self, worker_id: str) -> None:
+        """Remove a worker's row."""
+        await self._write(lambda s, _: workers.deregister(s, worker_id))
+
+    async def mark_stopping(self, worker_id: str) -> None:
+        """Show that the worker claims nothing any more."""
+        await self._write(lambda s, _: workers.mark_stopping(s, worker_id))
+
+    async def mark_dead(self, worker_id: str) -> None:
+        """Mark a worker dead now."""
+        await self._write(lambda s, _: workers.mark_dead(s, worker_id))
+
+    async def reopen_held(self, namespace: str, serves: Sequence[tuple[str, str, str]], to: RunStatus) -> int:
+        """Make runs held for their code claimable again."""
+        return await self._write(lambda s, now: workers.reopen_held(s, namespace, serves, to, now))
+
+    async def claim(self, request: ClaimRequest, to: RunStatus) -> Claims:
+        """Claim due runs."""
+        return await self._writer.run(lambda s: claiming.claim(s, request, to))
+
+    async def reclaim(self, run: int, owner: str) -> Record | None:
+        """Take a new fence on a run that *owner* still owns."""
+        return await self._write(lambda s, now: claiming.reclaim(s, run, owner, now))
+
+    async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
+        """Write every transition whose guards hold, in one commit."""
+        return await self._writer.run(partial(apply.apply, transitions=transitions))
+
+    async def match(self, limit: int) -> int:
+        """Match queued events and waits."""
+        return await self._writer.run(lambda s: matching.match(s, limit))
+
+    async def pulse(self, owner: str) -> Sequence[Record]:
+        """Take the `wakes` of runs that *owner* owns."""
+        return await self._writer.run(lambda s: claiming.pulse(s, owner))
+
+    async def sweep(self, limit: int, to: RunStatus) -> Freed:
+        """Mark workers dead, then free runs of dead or unknown owners."""
+        return await self._writer.run(lambda s: workers.sweep(s, limit, to))
+
+    async def keep_evidence(self, run: int, evidence: Evidence) -> None:
+        """Append evidence."""
+        await self._write(lambda s, _: keep(s, run, evidence))
+
+    async def transaction(self) -> SQLiteTransaction:
+        """Begin a transaction for a transactional step."""
+        release = await self._writer.hold()
+        try:
+            transaction = SQLiteTransaction(self._step, self._writer, release)
+            transaction.begin()
+        except BaseException:
+            release()
+            raise
+        return transaction
+
+    # ---- inside ----------------------------------------------------------------------------
+    def _open(self) -> None:
+        session = self._writer.session
+        migrate.prepare(session)
+        self._near.connection, self._step.connection  # noqa: B018  # opened now, so that a file that cannot be used is known now
+
+    async def _start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
+        answers = await self._write(lambda s, now: starting.start(s, runs, now))
+        self.hub.poke()
+        return answers
+
+    async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+        answers = await self._write(lambda s, now: matching.send(s, events, now))
+        self.hub.poke()
+        return answers
+
+    async def _write(self, work: Callable[[Session, int], T]) -> T:
+        return await self._writer.run(lambda session: session.write(work))
+
+    async def _read_near(self, work: Callable[[Session], T]) -> T:
+        try:
+            return self._near.read(work)
+        except FileBusy:
+            return await self._read_far(work)
+
+    async def _read_far(self, work: Callable[[Session], T]) -> T:
+        return await self._host.offload("reader", lambda: self._far.read(work))
+
+
+def place_of(path: str) -> Place:
+    """Return the place of a file path, made absolute."""
+    return Place(str(Path(path).expanduser().absolute()))
+
