@@ -126,6 +126,13 @@ class Lease(Protocol):
     def remaining(self) -> int:
         """Return µs left by the last successful renewal (host's monotonic clock); negative once past."""
 
+    def apply(self, transition: Transition) -> Verdict:
+        """Write one transition from the lease thread, as `Store.apply` does: the loop is stuck in code that cannot be interrupted.
+
+        Raises:
+            BatchRejected, StoreUnavailable, CommitUnknown.
+        """
+
     def close(self) -> None:
         """Close its connection."""
 

@@ -1,5 +1,6 @@
 """Workers: registration, leases on the machine's monotonic clock, dead marks, and the runs freed from the dead."""
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 import json
@@ -10,15 +11,17 @@ from typing import Final, LiteralString, TypeAlias
 from romulus.core.machine import RunStatus
 from romulus.core.ports import Host, ProcessIdentity
 from romulus.core.record import WorkerRow
+from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import Freed
 
+from .apply import apply
 from .rows import WORKER, gathered, read_all, worker_of
 from .session import Session
 
 Serve: TypeAlias = tuple[str, str, str]
 
 KEPT_DEAD: Final = 24 * 3600 * 1_000_000  # µs a dead worker's row stays in listings
-INSERT: Final[LiteralString] = f"INSERT INTO workers ({WORKER}) VALUES ({','.join(['?'] * 16)})"
+INSERT: Final[LiteralString] = f"INSERT INTO workers ({WORKER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 RENEW: Final[LiteralString] = "UPDATE workers SET lease_until = ?, renewed_at = ? WHERE id = ? AND NOT dead"
 MARK: Final[LiteralString] = "UPDATE workers SET dead = 1 WHERE id = ? AND NOT dead AND lease_until = ?"
 # Owners of runs, each found by one step in the index; those without a live row are dead or were never known here.
@@ -56,6 +59,10 @@ class SQLiteLease:
     def remaining(self) -> int:
         """Return µs left by the last successful renewal."""
         return self._until - self._session.host.monotonic()
+
+    def apply(self, transition: Transition) -> Verdict:
+        """Write one transition from the lease's thread."""
+        return apply(self._session, [transition])[0]
 
     def close(self) -> None:
         """Close the lease's connection."""
@@ -139,5 +146,3 @@ def _sweep(session: Session, limit: int, to: RunStatus, now: int) -> Freed:
         (now - KEPT_DEAD,),
     )
     return Freed(dead, freed)
-
-

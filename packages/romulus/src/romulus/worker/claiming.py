@@ -1,0 +1,138 @@
+"""Looks for work: matches events, wakes owned runs, claims due ones, as soon as something says so and never by busy polling."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from romulus.core.errors import StoreUnavailable
+from romulus.core.machine import Change, RunStatus, after
+from romulus.core.record import Record
+from romulus.store.contract import ClaimRequest
+
+from .engine import Engine
+from .memory import Memory
+
+log = logging.getLogger("romulus.worker")
+MATCH_MAX = 1_000  # rows of to_match a pass
+CLAIMED = after(RunStatus.PENDING, Change.CLAIM)
+
+
+class Claimer:
+    """One loop: match, wake, claim; then sleep until poked, until the next run is due, or for the poll interval."""
+
+    def __init__(self, engine: Engine, memory: Memory, take: Callable[[Record], object], *, room: Callable[[], int]) -> None:
+        self._engine, self._memory, self._take, self._room = engine, memory, take, room
+        self._poked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._due: int | None = None  # store µs of the earliest look asked for
+        self._starved = False  # due work was left for want of room
+        self.alone: int | None = None  # key of the run that was claimed alone
+        self.others: tuple[str, ...] = ()  # digests of other live workers
+
+    def start(self) -> None:
+        """Begin to claim."""
+        self._task = self._engine.host.spawn(self._run(), name="romulus-claimer")
+
+    async def stop(self) -> None:
+        """Claim nothing more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def poke(self) -> None:
+        """Look soon."""
+        self._poked.set()
+
+    def due_at(self, due: int | None) -> None:
+        """Look when *due* (store µs) has come, if that is before the look already planned."""
+        if due is not None and (self._due is None or due < self._due):
+            self._due = due
+            self._engine.host.call_later(due - self._engine.store.estimated_now(), self.poke)
+
+    def room_made(self) -> None:
+        """Look again if due work was left for want of room."""
+        if self._starved:
+            self._poked.set()
+
+    async def _run(self) -> None:
+        pause = 0
+        while True:
+            await self._wait(pause)
+            try:
+                pause = await self.look()
+            except StoreUnavailable as error:
+                log.warning("no work can be claimed now: %s", error)
+                pause = self._engine.settings.poll
+
+    async def look(self) -> int:
+        """Match, wake and claim once; return µs until the next look that nobody asks for."""
+        engine = self._engine
+        if await engine.store.match(MATCH_MAX):
+            self._poked.set()  # until a pass finds nothing left to match
+        if self._memory.active:
+            for record in await engine.store.pulse(engine.owner.id):
+                engine.host.call_soon(self._wake, record)
+        poll = self._with_jitter(engine.settings.poll)
+        if engine.owner.stopping or not engine.owner.may_arm():
+            return poll
+        due = await self._claim()
+        if due is None:
+            return poll
+        self._due = due
+        return max(min(poll, due - engine.store.estimated_now()), 0)
+
+    async def _claim(self) -> int | None:
+        """Claim what there is room for; return when the next run is due."""
+        if self.alone is not None:
+            if self.alone in self._memory.active:
+                return None
+            self.alone = None
+        room = min(self._room(), self._engine.settings.claim_max)
+        self._starved = room <= 0
+        if self._starved:
+            return None
+        claims = await self._engine.store.claim(self._request(room, alone=False), CLAIMED)
+        self._starved = len(claims.records) >= room
+        self._give(claims.records)
+        if not claims.records and not self._memory.active:
+            await self._claim_alone()
+        return claims.next_due
+
+    async def _claim_alone(self) -> None:
+        """With nothing else in memory, try one run that several workers have lost."""
+        claims = await self._engine.store.claim(self._request(1, alone=True), CLAIMED)
+        for record in claims.records:
+            self.alone = record.run.key
+        self._give(claims.records)
+
+    def _give(self, records: object) -> None:
+        for record in records:  # type: ignore[attr-defined]
+            self._engine.host.call_soon(self._take, record)
+
+    def _request(self, limit: int, *, alone: bool) -> ClaimRequest:
+        engine = self._engine
+        return ClaimRequest(
+            engine.owner.id, engine.owner.namespace, engine.owner.serves, limit,
+            others=self.others, alone=alone, alone_after=engine.settings.alone_after,
+        )  # fmt: skip
+
+    def _wake(self, record: Record) -> None:
+        driver = self._memory.active.get(record.run.key)
+        if driver is not None and driver.run.fence == record.run.fence:
+            driver.woken(record)
+
+    def _with_jitter(self, interval: int) -> int:
+        return int(interval * (0.75 + 0.5 * self._engine.random01()))
+
+    async def _wait(self, pause: int) -> None:
+        """Sleep for *pause* µs or until poked."""
+        if pause > 0 and not self._poked.is_set():
+            handle = self._engine.host.call_later(pause, self._poked.set)
+            try:
+                await self._poked.wait()
+            finally:
+                handle.cancel()
+        self._poked.clear()
+        self._due = None

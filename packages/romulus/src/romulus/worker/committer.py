@@ -1,0 +1,110 @@
+"""Group commit: whatever transitions have gathered are one database transaction, each guarded on its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from romulus.core.errors import CommitUnknown, StoreUnavailable
+from romulus.core.ports import Host
+from romulus.core.transition import Transition, Verdict
+from romulus.store.contract import BatchRejected, Store
+
+from .pause import pause
+from .settings import WorkerSettings
+
+Answer = Callable[[Verdict | BatchRejected], object]
+RETRY_MIN = 20_000  # µs
+RETRY_MAX = 2_000_000  # µs
+
+
+@dataclass(slots=True, eq=False)
+class Submission:
+    """A transition on its way to the store, and whom to tell."""
+
+    transition: Transition
+    answer: Answer  # called in a plain callback of the loop
+
+
+class Committer:
+    """Writes transitions in the order they come, as many at once as have gathered."""
+
+    def __init__(self, host: Host, store: Store, settings: WorkerSettings) -> None:
+        self._host, self._store, self._settings = host, store, settings
+        self._pending: deque[Submission] = deque()
+        self._ready = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = self._host.spawn(self._run(), name="romulus-committer")
+
+    async def stop(self) -> None:
+        """Stop at once; what is not written yet stays unwritten."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def drained(self) -> None:
+        """Wait until everything submitted has its answer."""
+        await self._idle.wait()
+
+    @property
+    def backlog(self) -> int:
+        """Return how many transitions wait."""
+        return len(self._pending)
+
+    def submit(self, transition: Transition, answer: Answer) -> None:
+        """Queue a transition; *answer* gets its verdict, or BatchRejected if it alone makes the store raise."""
+        self._pending.append(Submission(transition, answer))
+        if not self._ready.is_set():
+            self._ready.set()
+            self._idle.clear()
+
+    async def _run(self) -> None:
+        while True:
+            await self._ready.wait()
+            batch = self._gather()
+            await self._write(batch)
+            if not self._pending:
+                self._ready.clear()
+                self._idle.set()
+
+    def _gather(self) -> list[Submission]:
+        """Take what has gathered, within the bounds of one commit."""
+        batch: list[Submission] = []
+        size = 0
+        while self._pending and len(batch) < self._settings.batch_max and size < self._settings.batch_bytes_max:
+            submission = self._pending.popleft()
+            size += sum(len(entry.body) for entry in submission.transition.entries)
+            batch.append(submission)
+        return batch
+
+    async def _write(self, batch: Sequence[Submission]) -> None:
+        """Write a batch; on an error of one of its statements halve it until the culprit stands alone."""
+        try:
+            verdicts = await self._apply([s.transition for s in batch])
+        except BatchRejected as error:
+            if len(batch) == 1:
+                self._host.call_soon(batch[0].answer, error)
+                return
+            middle = len(batch) // 2
+            await self._write(batch[:middle])
+            await self._write(batch[middle:])
+            return
+        for submission, verdict in zip(batch, verdicts, strict=True):
+            self._host.call_soon(submission.answer, verdict)
+
+    async def _apply(self, transitions: list[Transition]) -> Sequence[Verdict]:
+        """Write the batch for certain: again while the store cannot be reached, the same again while its outcome is unknown."""
+        wait = RETRY_MIN
+        while True:
+            try:
+                return await self._store.apply(transitions)
+            except (StoreUnavailable, CommitUnknown):
+                await pause(self._host, wait)
+                wait = min(wait * 2, RETRY_MAX)

@@ -1,0 +1,186 @@
+"""Decides what transition a turn makes: advance, park, end, continue, give back, or nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from romulus.core.commands import Cancelled, Command, Continued, Failed, Outcome, Returned
+from romulus.core.digests import input_digest
+from romulus.core.errors import RomulusError, SerializationError
+from romulus.core.failures import dump_failure
+from romulus.core.machine import Change
+from romulus.core.record import HoldKind
+from romulus.core.seeds import Seeds
+from romulus.core.transition import CloseWait, Closing, NewGeneration, Transition
+
+from . import holding
+from .draft import Draft
+from .engine import Work
+
+if TYPE_CHECKING:
+    from .driver import RunDriver
+
+
+class RunTimeout(RomulusError, TimeoutError):
+    """The run went on past its own timeout."""
+
+
+def conclude(driver: RunDriver, draft: Draft) -> Transition | None:
+    """Return the transition of this turn, None if there is nothing to record."""
+    if driver.instance.outcome is not None:
+        return _end(driver, draft, driver.instance.outcome)
+    if driver.run.position + len(draft.entries) >= driver.engine.settings.history_max:
+        return holding.held(driver, draft, HoldKind.LIMIT, holding.history_limit(driver))
+    arm(driver, draft)
+    if driver.armed or driver.queue or driver.queued:
+        return _advance(driver, draft)
+    return _park(driver, draft)
+
+
+def arm(driver: RunDriver, draft: Draft) -> None:
+    """Arm queued commands while there are slots; queue for a slot where there is none."""
+    engine = driver.engine
+    if not driver.queued or engine.owner.stopping or not engine.owner.may_arm():
+        return
+    while driver.queued:
+        command = driver.queued[0]
+        if command.seq not in driver.instance.open or command.seq in driver.armed:
+            driver.queued.popleft()
+        elif _take_slot(driver):
+            driver.queued.popleft()
+            _arm_one(driver, draft, command)
+        else:
+            break
+    driver.give_slots()
+
+
+def _take_slot(driver: RunDriver) -> bool:
+    if driver.reserved:
+        driver.reserved -= 1
+        return True
+    if driver.engine.slots.take():
+        return True
+    if not driver.waiting_slot:
+        driver.waiting_slot = True
+        driver.engine.slots.wait(driver)
+    return False
+
+
+def _arm_one(driver: RunDriver, draft: Draft, command: Command) -> None:
+    row = driver.rows.get(command.seq)
+    number = row.number + 1 if row is not None else 1
+    fragment = f'[{command.seq},{number},"{command.digest.hex()}"]'
+    work = Work(driver, command, number, row, fragment)
+    driver.armed[command.seq] = work
+    draft.arms.append(work)
+    draft.changed = True
+
+
+def armed_text(driver: RunDriver) -> str:
+    """Return the run row's list of attempts that may have begun."""
+    if not driver.armed:
+        return ""
+    return "[" + ",".join(work.fragment for work in driver.armed.values()) + "]"
+
+
+def _advance(driver: RunDriver, draft: Draft) -> Transition | None:
+    if not draft.changed:
+        return None
+    return _seal(driver, draft, Change.ADVANCE)
+
+
+def _park(driver: RunDriver, draft: Draft) -> Transition:
+    """Leave the run to its timers, waits and back-offs; a run with none of them is deadlocked."""
+    due = driver.next_due()
+    if due is None and not driver.waits:
+        return holding.held(driver, draft, HoldKind.DEADLOCK, holding.deadlock(driver))
+    return _seal(driver, draft, Change.PARK, wake_at=due)
+
+
+def freed(driver: RunDriver, draft: Draft, excluded: str | None) -> Transition:
+    """Return the transition that gives the run back: attempts whose body never began are un-armed."""
+    for seq in [seq for seq, work in driver.armed.items() if not work.begun]:
+        driver.engine.executor.withdraw(driver.armed.pop(seq))
+    return _seal(driver, draft, Change.FREE, wake_at=0, excluded=excluded)
+
+
+def _end(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
+    """Return the transition that ends the generation with what its code came to."""
+    _close_everything(driver, draft)
+    vault = driver.engine.registry.vault
+    try:
+        match outcome:
+            case Returned(body) if not driver.cancel_delivered:
+                result = vault.seal(body, f"the result of workflow {driver.run.workflow!r}")
+                return _seal(driver, draft, Change.SUCCEED, result=result)
+            case Continued():
+                return _seal(driver, draft, Change.CONTINUE, wake_at=0, begins=_next_generation(driver, outcome))
+            case Failed() if driver.instance.refusal is not None:
+                return holding.held(driver, draft, HoldKind.REFUSED, f"{driver.instance.refusal}; deploy the mended code, then release it")
+            case Failed(body, ended_by):
+                return _fail(driver, draft, body, ended_by)
+            case _:
+                return _cancelled(driver, draft, outcome)
+    except SerializationError as error:
+        return _fail(driver, draft, dump_failure(error), None)
+
+
+def _fail(driver: RunDriver, draft: Draft, body: bytes, ended_by: int | None) -> Transition:
+    failure = driver.engine.registry.vault.seal(body, f"the failure of run {driver.run.id!r}")
+    return _seal(driver, draft, Change.FAIL, failure=failure, ended_by=ended_by)
+
+
+def _cancelled(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
+    """End after a delivered cancel: cancelled, or failed where it was the run's own timeout."""
+    if driver.cancel_name == "timeout":
+        error = RunTimeout(f"run {driver.run.id!r} went on past its timeout")
+        return _fail(driver, draft, dump_failure(error), None)
+    body = outcome.body if isinstance(outcome, Cancelled) else b""
+    failure = driver.engine.registry.vault.seal(body, "the cancellation") if body else None
+    return _seal(driver, draft, Change.END_CANCELLED, failure=failure)
+
+
+def _close_everything(driver: RunDriver, draft: Draft) -> None:
+    """Withdraw what the code left behind: tasks left at return do nothing durable any more."""
+    for work in tuple(driver.armed.values()):
+        driver.engine.executor.withdraw(work)
+    driver.armed.clear()
+    for seq in tuple(driver.rows):
+        draft.settle(seq)
+    driver.rows.clear()
+    for seq in tuple(driver.waits):
+        draft.close(CloseWait(seq, Closing.WITHDRAWN))
+    driver.waits.clear()
+
+
+def _next_generation(driver: RunDriver, outcome: Continued) -> NewGeneration:
+    """Return the generation that follows: new arguments under a new seed."""
+    registry = driver.engine.registry
+    spec = registry.workflow(outcome.workflow, outcome.version)
+    seeds = Seeds.first(f"{driver.engine.host.random_bits(128):032x}")
+    return NewGeneration(
+        spec.name,
+        spec.version,
+        registry.vault.seal(outcome.arguments, f"arguments of workflow {spec.name!r}"),
+        input_digest(seeds.newest, outcome.arguments),
+        seeds.dump(),
+        spec.timeout,
+    )
+
+
+def _seal(
+    driver: RunDriver,
+    draft: Draft,
+    change: Change,
+    *,
+    wake_at: int | None = None,
+    excluded: str | None = None,
+    result: bytes | None = None,
+    failure: bytes | None = None,
+    ended_by: int | None = None,
+    begins: NewGeneration | None = None,
+) -> Transition:
+    return draft.seal(
+        driver.run, driver.engine.owner.id, change, armed_text(driver), cancel_seq=driver.cancel_seen, digest=driver.digest,
+        wake_at=wake_at, excluded=excluded, result=result, failure=failure, ended_by=ended_by, begins=begins,
+    )  # fmt: skip

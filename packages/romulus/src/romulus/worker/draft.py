@@ -1,0 +1,87 @@
+"""A transition in the making: what one turn of a run has collected so far."""
+
+from __future__ import annotations
+
+from romulus.core.machine import GUARDS_CANCEL, Change, after
+from romulus.core.record import AttemptRow, Entry, HoldKind, Run
+from romulus.core.transition import CloseWait, NewGeneration, NewWait, Transition
+
+from .engine import Work
+
+
+class Draft:
+    """Collects entries, arms, waits and attempts; `seal` makes the transition of them."""
+
+    __slots__ = ("arms", "attempts", "bytes", "changed", "closes", "entries", "id", "not_before", "opens", "progressed", "settled")
+
+    def __init__(self, transition_id: int) -> None:
+        self.id = transition_id
+        self.entries: list[Entry] = []
+        self.bytes = 0
+        self.arms: list[Work] = []
+        self.attempts: dict[int, AttemptRow] = {}
+        self.settled: list[int] = []
+        self.opens: dict[int, NewWait] = {}
+        self.closes: list[CloseWait] = []
+        self.not_before: int | None = None
+        self.progressed = False
+        self.changed = False  # something without an entry changed: armed, attempts, waits
+
+    def record(self, entry: Entry) -> None:
+        """Add an entry."""
+        self.entries.append(entry)
+        self.bytes += len(entry.body) + 64
+        self.changed = self.progressed = True
+
+    def due(self, instant: int) -> None:
+        """Note the due time of something fired."""
+        if self.not_before is None or instant > self.not_before:
+            self.not_before = instant
+
+    def remember(self, row: AttemptRow) -> None:
+        """Store what a failed or lost attempt leaves."""
+        self.attempts[row.seq] = row
+        self.changed = True
+
+    def settle(self, seq: int) -> None:
+        """Delete what failed or lost attempts of a command left."""
+        self.attempts.pop(seq, None)
+        self.settled.append(seq)
+        self.changed = True
+
+    def open(self, wait: NewWait) -> None:
+        """Open a wait."""
+        self.opens[wait.seq] = wait
+        self.changed = True
+
+    def close(self, closing: CloseWait) -> None:
+        """Close a wait; one opened by this very draft is forgotten instead."""
+        if self.opens.pop(closing.seq, None) is None:
+            self.closes.append(closing)
+        self.changed = True
+
+    def seal(
+        self,
+        run: Run,
+        owner: str,
+        change: Change,
+        armed: str,
+        *,
+        cancel_seq: int,
+        digest: str,
+        wake_at: int | None = None,
+        excluded: str | None = None,
+        hold: tuple[HoldKind, str] | None = None,
+        result: bytes | None = None,
+        failure: bytes | None = None,
+        ended_by: int | None = None,
+        begins: NewGeneration | None = None,
+    ) -> Transition:
+        """Return the transition that *change* and everything collected make of *run*."""
+        return Transition(
+            self.id, run.key, run.generation_key, run.id, owner, run.fence, run.revision, change,
+            after(run.status, change, run.id), run.position + len(self.entries), armed, self.entries,
+            cancel_seq if change in GUARDS_CANCEL else None, self.not_before, self.progressed, wake_at, digest, excluded,
+            tuple(self.attempts.values()), self.settled, tuple(self.opens.values()), self.closes,
+            hold, result, failure, ended_by, begins,
+        )  # fmt: skip

@@ -1,0 +1,366 @@
+"""One run in memory: delivers what arrives, turns it into one transition at a time, and begins work once that is durable."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from romulus.authoring.logger import release
+from romulus.core.commands import Command
+from romulus.core.instance import Instance
+from romulus.core.machine import TERMINAL, Change, RunStatus
+from romulus.core.record import AttemptRow, Entry, Generation, HoldKind, Kind, Record, Run
+from romulus.core.seeds import Seeds
+from romulus.core.transition import Transition, Verdict
+from romulus.store.contract import BatchRejected
+
+from . import conclude, deliveries, holding
+from .draft import Draft
+from .engine import CancelIn, Delivery, DueNow, Engine, EventIn, Outcome, Work
+
+
+class RunDriver:
+    """The only writer of its run's record while the claim lasts.
+
+    One transition is in flight at a time. What arrives meanwhile queues; when the transition is durable the queue is
+    delivered, each item to quiescence, and makes the next one. Only then does anything armed by it begin.
+    """
+
+    __slots__ = (
+        "_later",
+        "_patches",
+        "armed",
+        "cancel_delivered",
+        "cancel_name",
+        "cancel_seen",
+        "digest",
+        "dues",
+        "engine",
+        "generation",
+        "gone",
+        "in_flight",
+        "instance",
+        "queue",
+        "queued",
+        "replayed",
+        "reservations",
+        "reserved",
+        "rows",
+        "run",
+        "starting",
+        "timer",
+        "waiting_slot",
+        "waits",
+        "warned",
+    )  # fmt: skip
+
+    def __init__(self, engine: Engine, record: Record, instance: Instance) -> None:
+        self.engine = engine
+        self.run: Run = record.run
+        self.generation: Generation = record.generation
+        self.instance = instance
+        self.digest = engine.registry.digests[record.run.workflow, record.run.version]
+        self.queue: deque[Delivery] = deque()  # arrived, not delivered yet
+        self.queued: deque[Command] = deque()  # steps waiting for a slot
+        self.armed: dict[int, Work] = {}  # by seq
+        self.rows: dict[int, AttemptRow] = {}  # by seq: commands that failed or were lost before
+        self.reservations: deque[Callable[[], object]] = deque()  # transactional steps waiting for the in-flight slot
+        self.waits: dict[int, Command] = {}  # by seq: open in the record, or in the draft
+        self.dues: list[tuple[int, int]] = []  # heap of (store µs, seq): timers, deadlines, back-offs; stale ones are skipped
+        self.in_flight: Draft | None = None
+        self.cancel_seen = record.run.cancel_seq
+        self.cancel_delivered = False
+        self.cancel_name = ""  # "timeout" where the run's own deadline cancelled it
+        self.reserved = 0  # slots held for this run but not used yet
+        self.waiting_slot = False
+        self.starting = False  # attempts are being begun: their outcomes wait for the last
+        self.gone = False
+        self.replayed = False
+        self.warned = False
+        self.timer: object = None  # host handle for the earliest due time
+        self._later: Entry | None = None
+        self._patches: list[str] = []
+
+    # ---- taking the run up -------------------------------------------------------------------
+
+    @classmethod
+    def of(cls, engine: Engine, record: Record) -> RunDriver:
+        """Return a driver with a fresh instance of the record's generation; nothing has run yet.
+
+        Raises:
+            UnknownWorkflow, Undecodable.
+        """
+        run, generation = record.run, record.generation
+        spec = engine.registry.workflow(run.workflow, run.version)
+        arguments = engine.registry.vault.open(generation.input, f"arguments of run {run.id!r}")
+        info = deliveries.run_info(record)
+        started_at = generation.started_at or run.started_at or 0
+        return cls(engine, record, Instance(spec, info, arguments, Seeds.parse(generation.seeds), started_at, engine.registry.vault))
+
+    def replay(self, entries: Sequence[Entry]) -> None:
+        """Deliver recorded entries, in order; the last waits for the next call, since what was patched after it is recorded behind it."""
+        self.engine.watchdog.enter(self.instance, self._hung)
+        try:
+            for entry in entries:
+                if entry.kind == Kind.PATCH:
+                    self._patches.append(entry.name)
+                else:
+                    self._replay_one()
+                    self._later = entry
+                    self._note_recorded(entry)
+        finally:
+            self.engine.watchdog.leave()
+
+    def replay_end(self, *, known: bool) -> None:
+        """Deliver the last recorded entry. *known*: the code had run before, so that its first activation is a replay too."""
+        self.engine.watchdog.enter(self.instance, self._hung)
+        try:
+            if self._later is None and not self._patches:
+                self.instance.start(replaying=known)
+            else:
+                self._replay_one()
+        finally:
+            self.engine.watchdog.leave()
+        self.instance.take_notes()
+        self.replayed = True
+
+    def _replay_one(self) -> None:
+        patches, self._patches = tuple(self._patches), []
+        if self._later is None:
+            self.instance.start(replaying=True, patches=patches)
+        else:
+            self.instance.deliver(self._later, replaying=True, patches=patches)
+
+    def _note_recorded(self, entry: Entry) -> None:
+        if entry.kind == Kind.CANCEL:
+            self.cancel_delivered, self.cancel_name = True, entry.name
+
+    # ---- arrivals ------------------------------------------------------------------------------
+
+    def arrive(self, delivery: Delivery) -> None:
+        """Queue a delivery and take a turn unless one is under way."""
+        if self.gone:
+            return
+        self.queue.append(delivery)
+        if self.in_flight is None and not self.starting:
+            self.turn()
+
+    def slot_granted(self) -> None:
+        """Take note of one slot reserved for this run."""
+        self.reserved += 1
+        self.waiting_slot = False
+        if self.gone:
+            self.give_slots()
+        elif self.in_flight is None:
+            self.engine.host.call_soon(self.turn)
+
+    def woken(self, record: Record) -> None:
+        """Take up what the store holds for the run: matched waits, and cancel requests first."""
+        if self.gone:
+            return
+        if record.run.cancel_seq > self.cancel_seen:
+            self.cancel_seen = record.run.cancel_seq
+            self.queue.appendleft(CancelIn(record.run.cancel_seq, "", record.run.cancel_reason))
+        waiting = {d.seq for d in self.queue if isinstance(d, EventIn)}
+        self.queue.extend(EventIn(w.seq, w.deposit) for w in record.waits if w.deposit is not None and w.seq not in waiting)
+        if self.in_flight is None and not self.starting:
+            self.turn()
+
+    # ---- one turn ------------------------------------------------------------------------------
+
+    def turn(self) -> None:
+        """Deliver what has queued, each item to quiescence, and submit the one transition that makes."""
+        if self.gone or self.in_flight is not None:
+            return
+        draft = Draft(self.engine.next_transition_id())
+        if self.reservations and not self.queue:
+            self.in_flight = draft
+            self.reservations.popleft()()
+        else:
+            self.first_turn(draft)
+
+    def first_turn(self, draft: Draft) -> None:
+        """Take a turn that begins with what *draft* has collected already."""
+        transition = self._make(draft)
+        if transition is not None:
+            self.submit(draft, transition)
+        elif not self.armed and not self.waiting_slot and self.queued:
+            self.engine.host.call_later(self.engine.settings.lease // 4, self.turn)
+        else:
+            self._watch_dues()
+
+    def _make(self, draft: Draft) -> Transition | None:
+        """Advance the code with what has queued, under the watchdog; a broken advance leaves the outcomes alone."""
+        self.engine.watchdog.enter(self.instance, lambda: holding.hung(self, draft))
+        try:
+            deliveries.deliver_all(self, draft)
+            return conclude.conclude(self, draft)
+        except holding.HELD as error:
+            return holding.outcome_alone(self, draft, error)
+        finally:
+            self.engine.watchdog.leave()
+
+    def advance_with(self, outcome: Outcome) -> tuple[Draft, Transition] | None:
+        """Take a turn with a transactional step's outcome; its transition is in flight, for the step's own commit to write."""
+        draft = Draft(self.engine.next_transition_id())
+        self.queue.appendleft(outcome)
+        transition = self._make(draft)
+        if transition is None:
+            return None
+        self.in_flight = draft
+        return draft, transition
+
+    def reserve(self, granted: Callable[[], object]) -> None:
+        """Keep the in-flight slot for a transactional step, from before its transaction: *granted* is called when it has it.
+
+        Taking it only at the body's end would deadlock where a transaction holds the store's only writer.
+        """
+        self.reservations.append(granted)
+        self.turn()
+
+    def unreserve(self) -> None:
+        """Give the in-flight slot back without a transition."""
+        if not self.gone:
+            self.in_flight = None
+            self.turn()
+
+    def hold(self, kind: HoldKind, reason: str) -> None:
+        """Hold the run for a person, with what is recorded so far."""
+        if not self.gone and self.in_flight is None:
+            draft = Draft(self.engine.next_transition_id())
+            self.submit(draft, holding.held(self, draft, kind, reason))
+
+    def give_back(self, excluded: str | None = None) -> None:
+        """Free the run for others: what has not begun is un-armed, what still runs counts as lost for the next claim."""
+        if not self.gone and self.in_flight is None:
+            draft = Draft(self.engine.next_transition_id())
+            self.submit(draft, conclude.freed(self, draft, excluded))
+
+    def submit(self, draft: Draft, transition: Transition) -> None:
+        """Hand a transition to the writer; its answer goes on from there."""
+        self.in_flight = draft
+        self.engine.committer.submit(transition, lambda verdict: self.answered(draft, transition, verdict))
+
+    def answered(self, draft: Draft, transition: Transition, verdict: Verdict | BatchRejected) -> None:
+        """Go on once the store has answered."""
+        if self.gone:
+            return
+        self.in_flight = None
+        if verdict is Verdict.APPLIED:
+            self._applied(draft, transition)
+        elif verdict is Verdict.REFUSED:
+            self.engine.owner.rebuild(self)
+        else:
+            self.submit(draft, holding.uncommittable(self, draft, transition, str(verdict)))
+
+    def _applied(self, draft: Draft, transition: Transition) -> None:
+        """Do what the transition allows: it is durable now."""
+        run = self.run
+        run.revision += 1
+        run.position, run.status, run.last_transition, run.digest = transition.position, transition.status, transition.id, transition.digest
+        run.wake_at = transition.wake_at
+        notes = self.instance.take_notes()
+        if notes:
+            release(notes)
+        if transition.change is not Change.ADVANCE:
+            self._over(transition)
+            return
+        self._begin(draft.arms)
+        self.turn()
+
+    def _begin(self, arms: Sequence[Work]) -> None:
+        """Begin the attempts that the transition armed; their outcomes are taken together afterwards."""
+        self.starting = True
+        try:
+            for work in arms:
+                if not work.withdrawn:
+                    self.engine.executor.begin(work)
+        finally:
+            self.starting = False
+
+    def _over(self, transition: Transition) -> None:
+        """The claim ended with the transition: leave memory, or stay cached while parked."""
+        engine, run = self.engine, self.run
+        self.leave_work()
+        self.gone = True
+        if run.status is not RunStatus.WAITING:
+            self.instance.close()
+        if run.status is RunStatus.HELD and transition.hold is not None:
+            engine.executor.log_held(run.id, transition.hold[1])
+        if run.status in TERMINAL or run.status is RunStatus.HELD:
+            engine.store.hub.changed(run.namespace, run.id)
+        engine.owner.let_go(self)
+
+    # ---- ends ----------------------------------------------------------------------------------
+
+    def drop(self) -> None:
+        """Forget the run: nothing more is done in its name."""
+        if not self.gone:
+            self.gone = True
+            self.leave_work()
+            self.instance.close()
+
+    def leave_work(self) -> None:
+        """Stop the attempts that run, give slots back, cancel the timer."""
+        for work in tuple(self.armed.values()):
+            self.engine.executor.withdraw(work)
+        self.armed.clear()
+        while self.reservations:
+            self.reservations.popleft()()
+        if self.waiting_slot:
+            self.engine.slots.leave(self)
+            self.waiting_slot = False
+        self.give_slots()
+        self._stop_timer()
+
+    def give_slots(self) -> None:
+        """Give back slots that were reserved for this run and not used."""
+        while self.reserved:
+            self.reserved -= 1
+            self.engine.slots.give()
+
+    # ---- due times -------------------------------------------------------------------------------
+
+    def next_due(self) -> int | None:
+        """Return the earliest due time of a timer, deadline or back-off that is still awaited."""
+        while self.dues:
+            due, seq = self.dues[0]
+            if deliveries.still_due(self, due, seq):
+                return due
+            heapq.heappop(self.dues)
+        return None
+
+    def _watch_dues(self) -> None:
+        """Have the earliest due time delivered when it comes."""
+        due = self.next_due()
+        self._stop_timer()
+        if due is not None:
+            self.timer = self.engine.host.call_later(due - self.engine.store.estimated_now(), self._due)
+
+    def _due(self) -> None:
+        self.timer = None
+        if self.gone or self.in_flight is not None:
+            return
+        if self.take_dues():
+            self.turn()
+        else:
+            self._watch_dues()
+
+    def take_dues(self) -> bool:
+        """Queue everything that is due by the store's clock; return whether anything was."""
+        now, found = self.engine.store.estimated_now(), False
+        while (due := self.next_due()) is not None and due <= now:
+            _, seq = heapq.heappop(self.dues)
+            self.queue.append(DueNow(due, seq))
+            found = True
+        return found
+
+    def _stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()  # type: ignore[attr-defined]
+            self.timer = None
+
+    def _hung(self) -> None:
+        """The watchdog's throw did not land while the record was replayed: nothing new to save."""
+        holding.hung(self, Draft(self.engine.next_transition_id()))

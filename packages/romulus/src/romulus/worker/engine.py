@@ -1,0 +1,139 @@
+"""What all runs in a worker's memory share, and the words they exchange with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from romulus.authoring.registry import Registry
+from romulus.core.commands import Command
+from romulus.core.ports import Host
+from romulus.core.record import AttemptRow, Deposit, Record, Run
+from romulus.core.transition import Transition
+from romulus.store.contract import Store
+
+from .committer import Committer
+from .settings import WorkerSettings
+from .slots import Slots
+from .watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from .driver import RunDriver
+    from .executor import Executor
+
+
+class Owner(Protocol):
+    """The worker, as its runs see it."""
+
+    id: str  # worker ID: the owner its claims name
+    namespace: str
+    serves: Sequence[tuple[str, str, str]]  # (workflow, version, digest of the code here)
+    stopping: bool  # claims and arms nothing any more
+
+    def may_arm(self) -> bool:
+        """Return whether the lease lasts long enough to begin something new."""
+
+    def let_go(self, driver: RunDriver) -> None:
+        """The run is no longer in progress here: parked, ended, held, freed or lost."""
+
+    def rebuild(self, driver: RunDriver) -> None:
+        """The run's transition was refused: take it again if it is still ours."""
+
+    def hold_from_thread(self, transition: Transition) -> None:
+        """Write a held transition from another thread than the loop's, which is stuck."""
+
+    def has_other_code(self, run: Run, excluded: str) -> bool:
+        """Return whether another live worker has code for the run that it has not excluded."""
+
+
+@dataclass(slots=True)
+class Engine:
+    """The parts a run needs to make progress."""
+
+    host: Host
+    store: Store
+    registry: Registry
+    settings: WorkerSettings
+    owner: Owner
+    slots: Slots
+    committer: Committer
+    watchdog: Watchdog
+    executor: Executor = field(init=False)
+    _transitions: int = 0
+
+    def next_transition_id(self) -> int:
+        """Return 63 bits that no other transition of the run bears: a random base of this worker and a counter."""
+        if not self._transitions & 0xFFFF_FFFF:
+            self._transitions = self.host.random_bits(31) << 32 | 1
+        self._transitions += 1
+        return self._transitions
+
+    def random01(self) -> float:
+        """Return a random float in [0, 1)."""
+        return self.host.random_bits(53) / (1 << 53)
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """One armed attempt."""
+
+    driver: RunDriver
+    command: Command
+    number: int  # 1 the first
+    row: AttemptRow | None  # what earlier attempts left
+    fragment: str  # its place in Run.armed
+    begun: bool = False  # its body has started
+    withdrawn: bool = False  # nobody waits for its outcome any more
+    handle: Any = None  # what the executor cancels
+    token: Any = None  # the user's Attempt
+    heartbeat: bytes = b""  # details of its last heartbeat, sealed
+    silenced: BaseException | None = None  # the timeout that is its outcome, whatever its body still does
+
+
+@dataclass(slots=True, eq=False)
+class Outcome:
+    """An attempt's outcome: final."""
+
+    work: Work
+    failed: bool
+    body: bytes  # sealed
+    value: object  # decoded again from the body's plaintext, or the exception
+
+
+@dataclass(slots=True, eq=False)
+class TryAgain:
+    """An attempt failed and the command is due again later."""
+
+    work: Work
+    row: AttemptRow
+
+
+@dataclass(slots=True, eq=False)
+class DueNow:
+    """A timer, deadline or back-off has come due."""
+
+    due: int  # store µs
+    seq: int
+
+
+@dataclass(slots=True, eq=False)
+class EventIn:
+    """A wait has been matched."""
+
+    seq: int
+    deposit: Deposit
+
+
+@dataclass(slots=True, eq=False)
+class CancelIn:
+    """The run was asked to cancel, or ran past its own deadline (name "timeout")."""
+
+    seq: int
+    name: str = ""
+    reason: str = ""
+
+
+Delivery = Outcome | TryAgain | DueNow | EventIn | CancelIn
+
+__all__ = ["CancelIn", "Delivery", "DueNow", "Engine", "EventIn", "Outcome", "Owner", "Record", "TryAgain", "Work"]

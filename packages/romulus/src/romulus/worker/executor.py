@@ -1,0 +1,224 @@
+"""Runs the bodies of armed attempts, and turns how each one ends into its outcome or its next try."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextvars import Context
+from typing import TYPE_CHECKING, Any, cast
+
+from romulus.authoring.current import Attempt, attempt_var
+from romulus.authoring.resource import ResourceSet
+from romulus.core.attempts import after_failure
+from romulus.core.commands import StepCall, StepSpec
+from romulus.core.errors import DefinitionError, SerializationError, StepTimeout
+from romulus.core.failures import dump_failure
+
+from .beats import Heartbeat, last_details
+from .engine import Engine, Outcome, TryAgain, Work
+
+if TYPE_CHECKING:
+    from .transactional import Transactional
+
+log = logging.getLogger("romulus.worker")
+
+
+class Executor:
+    """Begins attempts and withdraws them. Every body runs in a copy of its caller's context."""
+
+    def __init__(self, engine: Engine, resources: ResourceSet, transactional: Transactional) -> None:
+        self._engine, self._resources, self._transactional = engine, resources, transactional
+        self.running: set[Work] = set()
+
+    def begin(self, work: Work) -> None:
+        """Start the body of an attempt whose arming is durable."""
+        call = cast("StepCall", work.command.detail)
+        spec = call.spec
+        work.begun = True
+        context = call.context.copy()
+        self.equip(work, context)
+        self.running.add(work)
+        try:
+            self._engine.registry.admit(spec)
+        except DefinitionError as error:
+            self.raised(work, error)
+            return
+        if spec.transaction:
+            self._transactional.begin(work, call, context)
+        elif not spec.is_async:
+            self._in_thread(work, call, context)
+        elif spec.suspends or spec.heartbeat_timeout is not None:
+            self._in_task(work, call, context)
+        else:
+            self._at_once(work, call, context)
+
+    def withdraw(self, work: Work) -> None:
+        """Tell an attempt that nobody waits for its outcome any more; its slot comes back when the body has ended."""
+        if work.withdrawn:
+            return
+        work.withdrawn = True
+        if not work.begun:
+            self._engine.slots.give()
+            return
+        work.token.cancelled = True
+        if work.handle is not None:
+            work.handle.cancel()
+
+    async def ended(self) -> None:
+        """Wait until every body has ended."""
+        tasks = [work.handle for work in self.running if work.handle is not None]
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def silent(self, work: Work, error: StepTimeout) -> None:
+        """End an attempt that sends no heartbeats: its outcome is the timeout."""
+        work.silenced = error
+        work.token.cancelled = True
+        work.handle.cancel()
+
+    def log_held(self, run_id: str, reason: str) -> None:
+        """Tell the operator of a run that waits for a person."""
+        log.warning("run %r is held: %s", run_id, reason)
+
+    def equip(self, work: Work, context: Context, connection: object = None) -> None:
+        """Make the attempt known to the body that will run in *context*."""
+        driver, command = work.driver, work.command
+        details = last_details(self._engine, work)
+        work.token = Attempt(
+            driver.instance.info, command.name, command.seq, work.number, driver.run.fence, driver.instance.seeds.newest,
+            last_heartbeat=details, connection=connection, resources=self._resources, beat=Heartbeat(self._engine, work).beat,
+        )  # fmt: skip
+        context.run(attempt_var.set, work.token)
+
+    # ---- the ways a body runs --------------------------------------------------------------------
+
+    def _at_once(self, work: Work, call: StepCall, context: Context) -> None:
+        """Run a body that cannot suspend to its end, without a task of its own."""
+        try:
+            value = context.run(_drive, call)
+        except Exception as error:  # noqa: BLE001  a body may raise anything
+            self.raised(work, error)
+        except SystemExit as error:
+            self.raised(work, error)
+        else:
+            self._returned(work, call.spec, value)
+
+    def _in_task(self, work: Work, call: StepCall, context: Context) -> None:
+        task = self._engine.host.spawn(_await(call, work), context=context, name=f"{work.driver.run.id}/{call.spec.name}")
+        work.handle = task
+        task.add_done_callback(lambda done: self._task_done(work, call, done))
+
+    def _in_thread(self, work: Work, call: StepCall, context: Context) -> None:
+        """Run a `def` body in the pool. A thread cannot be stopped: past its timeout it keeps its slot until it ends."""
+        future = self._engine.host.in_pool(lambda: context.run(_call, call))
+        work.handle = _Thread()
+        if call.spec.timeout is not None:
+            work.handle.timer = self._engine.host.call_later(call.spec.timeout, self._thread_late, work, call)
+        future.add_done_callback(lambda done: self._thread_done(work, call, done))
+
+    def _task_done(self, work: Work, call: StepCall, task: asyncio.Future[Any]) -> None:
+        if work.silenced is not None:
+            self.raised(work, work.silenced)
+        elif task.cancelled():
+            self.raised(work, asyncio.CancelledError())
+        elif (error := task.exception()) is not None:
+            self.raised(work, error)
+        else:
+            self._returned(work, call.spec, task.result())
+
+    def _thread_done(self, work: Work, call: StepCall, future: asyncio.Future[Any]) -> None:
+        if work.handle.timer is not None:
+            work.handle.timer.cancel()
+        self._task_done(work, call, future)
+
+    def _thread_late(self, work: Work, call: StepCall) -> None:
+        """The body is told; its outcome is the timeout, and no next attempt overlaps its thread."""
+        work.token.cancelled = True
+        work.silenced = _late(call.spec, work.number)
+
+    # ---- how it ended ----------------------------------------------------------------------------
+
+    def _returned(self, work: Work, spec: StepSpec, value: object) -> None:
+        """Encode the value, decode it again, and deliver that: the code only ever sees what the record holds."""
+        if self.finish(work):
+            return
+        what = f"the result of step {spec.name!r}"
+        try:
+            plain, again = spec.value.dump(value)
+            body = self._engine.registry.vault.seal(plain, what)
+        except SerializationError as error:
+            self._fail(work, error, dump_failure(error))
+            return
+        work.driver.arrive(Outcome(work, False, body, again))
+
+    def raised(self, work: Work, error: BaseException) -> None:
+        """Decide whether the attempt is tried again; if not, its failure is the outcome."""
+        if self.finish(work):
+            return
+        engine, spec = self._engine, cast("StepCall", work.command.detail).spec
+        plain = dump_failure(error)
+        body = engine.registry.vault.seal(plain, f"the failure of step {spec.name!r}")
+        row = after_failure(
+            spec.retry, work.row, work.command.seq, work.command.digest.hex(), work.number, body, error,
+            engine.store.estimated_now(), engine.random01(),
+        )  # fmt: skip
+        if row is None:
+            self._fail(work, error, plain)
+            return
+        row.heartbeat = work.heartbeat or row.heartbeat
+        work.driver.arrive(TryAgain(work, row))
+
+    def _fail(self, work: Work, error: BaseException, plain: bytes) -> None:
+        body = self._engine.registry.vault.seal(plain, f"the failure of step {work.command.name!r}")
+        work.driver.arrive(Outcome(work, True, body, None))
+
+    def finish(self, work: Work) -> bool:
+        """Give the slot back; return whether nobody waits for the outcome."""
+        self.running.discard(work)
+        self._engine.slots.give()
+        return work.withdrawn
+
+
+class _Thread:
+    """A body in the pool: what is known of it besides its future."""
+
+    def __init__(self) -> None:
+        self.timer: asyncio.Handle | None = None
+
+    def cancel(self) -> None:
+        """A thread cannot be cancelled; its attempt's `cancelled` says so to the body."""
+
+
+def _late(spec: StepSpec, number: int) -> StepTimeout:
+    seconds = (spec.timeout or 0) / 1_000_000
+    return StepTimeout(f"attempt {number} of step {spec.name!r} ran past its timeout of {seconds:g} s", "StepTimeout")
+
+
+def _call(call: StepCall) -> Any:
+    args, kwargs = call.spec.arguments.load(call.arguments)
+    return call.spec.fn(*args, **kwargs)
+
+
+def _drive(call: StepCall) -> Any:
+    """Run a coroutine that never suspends."""
+    coroutine = _call(call)
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    raise RuntimeError(f"step {call.spec.name!r} suspended although its code has no await")
+
+
+async def _await(call: StepCall, work: Work) -> Any:
+    """Await a body within its timeout."""
+    spec = call.spec
+    if spec.timeout is None:
+        return await _call(call)
+    try:
+        async with asyncio.timeout(spec.timeout / 1_000_000) as scope:
+            return await _call(call)
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        raise _late(spec, work.number) from error

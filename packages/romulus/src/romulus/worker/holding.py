@@ -1,0 +1,75 @@
+"""Holds a run for a person: the outcome alone is always saved, so that a paid step is never paid again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from romulus.core.errors import ActivationTimeout, Mismatch, Undecodable
+from romulus.core.machine import Change
+from romulus.core.record import HoldKind
+from romulus.core.transition import Closing, Transition
+
+from .draft import Draft
+
+if TYPE_CHECKING:
+    from .driver import RunDriver
+
+HELD = (ActivationTimeout, Mismatch, Undecodable)  # what an advance can end with that no code of the run may see
+
+
+def why(driver: RunDriver, error: BaseException) -> tuple[HoldKind, str]:
+    """Return the kind and the words of a hold that *error* causes."""
+    if isinstance(error, ActivationTimeout):
+        seconds = driver.engine.settings.activation_limit / 1_000_000
+        return HoldKind.HUNG, (
+            f"workflow code did not give control back within {seconds:g} s; move the work into a step, then `romulus runs release`"
+        )
+    return HoldKind.CODE, f"{error}; it goes on by itself when a worker with fitting code starts"
+
+
+def held(driver: RunDriver, draft: Draft, kind: HoldKind, reason: str) -> Transition:
+    """Return the transition that records what the draft holds and holds the run."""
+    from .conclude import armed_text
+
+    draft.opens.clear()
+    draft.closes[:] = [closing for closing in draft.closes if closing.how is not Closing.WITHDRAWN]
+    excluded = f"{driver.run.excluded} {driver.digest}".strip() if kind is HoldKind.CODE else None
+    return draft.seal(
+        driver.run, driver.engine.owner.id, Change.HOLD, armed_text(driver),
+        cancel_seq=driver.cancel_seen, digest=driver.run.digest, hold=(kind, reason), excluded=excluded,
+    )  # fmt: skip
+
+
+def outcome_alone(driver: RunDriver, draft: Draft, error: BaseException) -> Transition:
+    """Return the transition with the outcomes delivered so far and nothing that the broken advance asked for."""
+    return held(driver, draft, *why(driver, error))
+
+
+def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error: str) -> Transition:
+    """Return what to write instead of a transition that alone makes the store raise: its outcomes, else the hold alone."""
+    reason = f"what the run did next cannot be committed: {error}"
+    again = Draft(driver.engine.next_transition_id())
+    if transition.change is not Change.HOLD:
+        again.entries.extend(entry._replace(transition=again.id) for entry in transition.entries)
+        again.settled.extend(transition.settled)
+        again.closes.extend(draft.closes)
+        again.not_before, again.progressed = transition.not_before, transition.progressed
+    return held(driver, again, HoldKind.COMMIT, reason)
+
+
+def hung(driver: RunDriver, draft: Draft) -> None:
+    """Hand the outcomes of an activation that cannot be interrupted to the writer, from the watchdog's thread."""
+    driver.engine.owner.hold_from_thread(outcome_alone(driver, draft, ActivationTimeout()))
+
+
+def history_limit(driver: RunDriver) -> str:
+    """Return the words of a hold at the history limit."""
+    return (
+        f"the history has reached {driver.engine.settings.history_max} entries; "
+        "let the workflow continue_as_new() well before, or fork it from an earlier position"
+    )
+
+
+def deadlock(driver: RunDriver) -> str:
+    """Return the words of a deadlock: what each task awaits."""
+    return "nothing can wake this run any more: " + "; ".join(driver.instance.awaiting())

@@ -1,0 +1,84 @@
+"""Keeps the worker's lease from a thread of its own, however long user code blocks the event loop."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+
+from romulus.core.errors import StoreUnavailable
+from romulus.core.ports import Host, Stoppable
+from romulus.store.contract import Lease
+
+from .settings import SECOND, WorkerSettings
+
+log = logging.getLogger("romulus.worker")
+
+
+class LeaseKeeper:
+    """Renews the lease while the event loop lives, reports a blocked loop with its stack, and tells when the lease is lost."""
+
+    def __init__(self, host: Host, lease: Lease, settings: WorkerSettings, lost: Callable[[], object]) -> None:
+        self._host, self._lease, self._settings, self._lost = host, lease, settings, lost
+        self._beat = host.monotonic()  # last time the loop ran our callback
+        self._loop_thread = threading.get_ident()
+        self._reported = False
+        self._over = False
+        self._warned = False
+        self._ticker: Stoppable | None = None
+
+    def start(self) -> None:
+        """Begin to renew, three times a lease and more."""
+        self._ticker = self._host.every("lease", self._settings.lease // 4, self.tick)
+
+    def stop(self) -> None:
+        """End the renewals and close the lease's connection."""
+        self._over = True
+        if self._ticker is not None:
+            self._ticker.stop()
+        self._lease.close()
+
+    def safe(self) -> bool:
+        """Return whether something new may be armed: the lease lasts beyond the margin."""
+        return not self._over and self._lease.remaining() > self._settings.margin
+
+    def tick(self) -> None:
+        """Renew once, unless the loop has been blocked past the stall limit."""
+        if self._over:
+            return
+        self._host.call_from_thread(self._on_loop)
+        blocked = self._host.monotonic() - self._beat
+        if blocked > self._settings.stall_report + self._settings.lease // 4:
+            self._report(blocked)
+        if blocked <= self._settings.stall_limit:
+            self._renew()
+
+    def _renew(self) -> None:
+        try:
+            alive = self._lease.renew()
+        except StoreUnavailable as error:
+            self._warn(error)
+            return
+        self._warned = False
+        if not alive and not self._over:
+            self._over = True
+            self._host.call_from_thread(self._lost)
+
+    def _on_loop(self) -> None:
+        self._beat, self._reported = self._host.monotonic(), False
+
+    def _warn(self, error: StoreUnavailable) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning("lease not renewed, %.1f s left: %s", self._lease.remaining() / SECOND, error)
+
+    def _report(self, blocked: int) -> None:
+        """Log once what blocks the event loop."""
+        if self._reported:
+            return
+        self._reported = True
+        frame = sys._current_frames().get(self._loop_thread)
+        stack = "".join(traceback.format_stack(frame)) if frame else "(no stack)"
+        log.warning("the event loop has been blocked for %.1f s; blocking code belongs in a def step:\n%s", blocked / SECOND, stack)

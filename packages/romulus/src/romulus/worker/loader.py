@@ -1,0 +1,108 @@
+"""Brings claimed runs into memory: a parked instance as it is, any other by replay in chunks that let the loop breathe."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from romulus.core.errors import RomulusError, UnknownWorkflow
+from romulus.core.ports import Host
+from romulus.core.record import Record
+
+from . import holding, takeup
+from .driver import RunDriver
+from .engine import Engine
+from .memory import Memory
+
+T = TypeVar("T")
+
+
+class Loader:
+    """Turns records into drivers in progress."""
+
+    def __init__(self, engine: Engine, memory: Memory, give_up: Callable[[Record, BaseException], object]) -> None:
+        self._engine, self._memory, self._give_up = engine, memory, give_up
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def loading(self) -> int:
+        """Return how many runs are being replayed."""
+        return len(self._tasks)
+
+    def take(self, record: Record) -> None:
+        """Take up a run just claimed. Called in a plain callback of the loop."""
+        cached = self._memory.parked(record.run)
+        if cached is not None:
+            self._memory.enter(cached)
+            takeup.resume(cached, record)
+        elif record.run.position == 0:
+            self._begin(record)
+        else:
+            self.rebuild(record)
+
+    def rebuild(self, record: Record) -> None:
+        """Replay a run's journal and take it up."""
+        task = self._engine.host.spawn(self._replay(record), name=f"replay {record.run.id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Give up what is being replayed."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, record: Record) -> None:
+        """Take up a run without entries: its first activation is a replay only if other code has made it before."""
+        driver = self._driver(record)
+        if driver is not None:
+            self._finish(driver, record)
+
+    def _driver(self, record: Record) -> RunDriver | None:
+        try:
+            driver = RunDriver.of(self._engine, record)
+        except (RomulusError, UnknownWorkflow) as error:
+            self._give_up(record, error)
+            return None
+        self._memory.enter(driver)
+        return driver
+
+    def _finish(self, driver: RunDriver, record: Record) -> None:
+        try:
+            driver.replay_end(known=record.run.digest not in ("", driver.digest))
+        except holding.HELD as error:
+            takeup.refuse(driver, error)
+        else:
+            takeup.take_up(driver, record)
+
+    async def _replay(self, record: Record) -> None:
+        host, chunk = self._engine.host, self._engine.settings.history_chunk
+        driver = await in_callback(host, lambda: self._driver(record))
+        if driver is None:
+            return
+        try:
+            for start in range(0, record.run.position, chunk):
+                entries = await self._engine.store.history(record.run.generation_key, start, chunk)
+                await in_callback(host, lambda entries=entries: driver.replay(entries))  # type: ignore[misc]
+        except holding.HELD as error:
+            reason = error
+            await in_callback(host, lambda: takeup.refuse(driver, reason))
+            return
+        await in_callback(host, lambda: self._finish(driver, record))
+
+
+async def in_callback(host: Host, fn: Callable[[], T]) -> T:
+    """Run *fn* in a plain callback of the loop: workflow code never runs inside one of the loop's tasks."""
+    done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def call() -> None:
+        if done.cancelled():
+            return
+        try:
+            done.set_result(fn())
+        except BaseException as error:  # noqa: BLE001  handed on, whatever it is
+            done.set_exception(error)
+
+    host.call_soon(call)
+    return await done

@@ -1,0 +1,76 @@
+"""What every worker does for all: finds dead workers, frees their runs, keeps an eye on who else is there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+
+from romulus.core.errors import StoreUnavailable
+from romulus.core.machine import Change, RunStatus, after
+from romulus.core.record import Run, WorkerRow
+
+from .claiming import Claimer
+from .engine import Engine
+from .pause import pause
+
+log = logging.getLogger("romulus.worker")
+FREED = after(RunStatus.RUNNING, Change.FREE)
+SWEEP_RUNS_MAX = 500  # runs freed in one transaction
+
+
+class Maintenance:
+    """A sweep at a jittered interval, and notices of what other processes write."""
+
+    def __init__(self, engine: Engine, claimer: Claimer) -> None:
+        self._engine, self._claimer = engine, claimer
+        self._tasks: list[asyncio.Task[None]] = []
+        self._others: list[WorkerRow] = []
+
+    def start(self) -> None:
+        """Begin: one sweep at once, so that a run of a worker killed a moment ago goes on now."""
+        host = self._engine.host
+        self._tasks = [host.spawn(self._sweeps(), name="romulus-sweep"), host.spawn(self._listen(), name="romulus-changes")]
+
+    async def stop(self) -> None:
+        """End."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def sweep(self) -> None:
+        """Free the runs of dead workers, and note who else lives."""
+        engine = self._engine
+        while True:
+            freed = await engine.store.sweep(SWEEP_RUNS_MAX, FREED)
+            for worker in freed.dead:
+                log.warning("worker %s is dead: its runs go on elsewhere", worker)
+            if freed.runs:
+                self._claimer.poke()
+            if freed.runs < SWEEP_RUNS_MAX:
+                break
+        workers = await engine.store.workers(engine.owner.namespace)
+        self._others = [row for row in workers if row.id != engine.owner.id and row.status == "live"]
+        mine = set(engine.registry.digests.values())
+        self._claimer.others = tuple({digest for row in self._others for _, _, digest in json.loads(row.workflows)} - mine)
+
+    def has_other_code(self, run: Run, excluded: str) -> bool:
+        """Return whether another live worker has code for the run that is not among *excluded*."""
+        return any(
+            name == run.workflow and version == run.version and digest not in excluded.split()
+            for row in self._others
+            for name, version, digest in json.loads(row.workflows)
+        )
+
+    async def _sweeps(self) -> None:
+        engine = self._engine
+        while True:
+            try:
+                await self.sweep()
+            except StoreUnavailable as error:
+                log.warning("dead workers cannot be looked for now: %s", error)
+            await pause(engine.host, int(engine.settings.sweep * (0.75 + 0.5 * engine.random01())))
+
+    async def _listen(self) -> None:
+        async for _ in self._engine.store.changes():
+            self._claimer.poke()

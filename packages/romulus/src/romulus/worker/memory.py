@@ -1,0 +1,57 @@
+"""The runs a worker holds in memory: those in progress, and a bounded number of parked ones for when they wake."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from romulus.core.machine import RunStatus
+from romulus.core.record import Run
+
+from .driver import RunDriver
+
+
+class Memory:
+    """Runs in progress by key, and the most recently parked ones."""
+
+    def __init__(self, cache_max: int) -> None:
+        self.active: dict[int, RunDriver] = {}
+        self._cache_max = cache_max
+        self._parked: OrderedDict[int, RunDriver] = OrderedDict()
+
+    def enter(self, driver: RunDriver) -> None:
+        """Take note of a run in progress."""
+        self.active[driver.run.key] = driver
+
+    def leave(self, driver: RunDriver) -> None:
+        """Forget a run that is no longer in progress, or keep it while it is parked."""
+        if self.active.get(driver.run.key) is driver:
+            del self.active[driver.run.key]
+        if driver.run.status is RunStatus.WAITING and self._cache_max:
+            self._parked[driver.run.key] = driver
+            while len(self._parked) > self._cache_max:
+                self._parked.popitem(last=False)[1].instance.close()
+        else:
+            driver.instance.close()
+
+    def parked(self, run: Run) -> RunDriver | None:
+        """Return the parked driver of a run if nothing has written to the run since; otherwise close it."""
+        driver = self._parked.pop(run.key, None)
+        if driver is None:
+            return None
+        if driver.run.revision == run.revision and driver.run.generation_key == run.generation_key:
+            return driver
+        driver.instance.close()
+        return None
+
+    def clear(self) -> None:
+        """Drop everything: nothing more is done in these runs' names."""
+        for driver in (*self.active.values(), *self._parked.values()):
+            driver.gone = False
+            driver.drop()
+        self.active.clear()
+        self._parked.clear()
+
+    @property
+    def cached(self) -> int:
+        """Return how many parked runs are kept."""
+        return len(self._parked)

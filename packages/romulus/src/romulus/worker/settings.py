@@ -1,0 +1,40 @@
+"""The bounds and durations a worker keeps to, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SECOND = 1_000_000  # µs
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """Every duration is µs of the worker's monotonic clock unless it says store time."""
+
+    lease: int = 15 * SECOND  # how long a claim holds without renewal; at least 2 s
+    stall_limit: int = 60 * SECOND  # an event loop blocked longer is no longer renewed for
+    stall_report: int = 5 * SECOND  # a loop blocked longer is reported with its stack
+    activation_limit: int = 2 * SECOND  # one activation of workflow code
+    activation_landing: int = 1 * SECOND  # how long the watchdog's throw may take to land
+    grace: int = 10 * SECOND  # how long attempts may go on after SIGTERM
+    poll: int = 1 * SECOND  # how often due work is looked for when nothing else wakes the worker
+    sweep: int = 2 * SECOND  # how often dead workers are looked for
+    runs_max: int = 2_000  # runs in memory with work in progress
+    record_bytes_max: int = 256 * 1024 * 1024  # journal bytes of runs in memory with work in progress
+    backlog_max: int = 5_000  # transitions waiting for the writer before claiming pauses
+    claim_max: int = 500  # runs claimed at once
+    turn_entries_max: int = 200  # journal entries in one transition
+    turn_bytes_max: int = 1024 * 1024  # bytes of entries in one transition
+    batch_max: int = 500  # transitions in one commit
+    batch_bytes_max: int = 4 * 1024 * 1024
+    cache_max: int = 1_000  # parked runs kept in memory
+    history_chunk: int = 2_000  # entries read and replayed before the loop breathes
+    history_warn: int = 25_000  # entries of one generation
+    history_max: int = 100_000  # entries of one generation: held at this
+    alone_after: int = 3  # claims lost without progress before a run is claimed alone
+    poison_after: int = 5  # claims lost without progress before a run is held
+
+    @property
+    def margin(self) -> int:
+        """Return how long before the lease's end nothing new is armed."""
+        return self.lease // 5

@@ -1,0 +1,144 @@
+"""Takes up a claimed run whose code has been replayed: lost attempts, open waits, back-offs, cancels, poison."""
+
+from __future__ import annotations
+
+import json
+from heapq import heappush
+from typing import TYPE_CHECKING
+
+from romulus.core.attempts import LossHold, after_loss
+from romulus.core.commands import Command, StepCall, WaitCall
+from romulus.core.errors import Mismatch
+from romulus.core.record import Armed, AttemptRow, HoldKind, Record
+from romulus.core.transition import CloseWait, Closing
+
+from . import deliveries, holding
+from .deliveries import DEADLINE
+from .draft import Draft
+from .engine import CancelIn, EventIn
+
+if TYPE_CHECKING:
+    from .driver import RunDriver
+
+
+def take_up(driver: RunDriver, record: Record) -> None:
+    """Bring the driver in line with the record after its replay, then take the first turn of the claim."""
+    draft = Draft(driver.engine.next_transition_id())
+    try:
+        _open_waits(driver, draft, record)
+        _attempts(driver, record)
+        hold = _lost(driver, draft, record)
+        deliveries.collect(driver, draft)
+    except holding.HELD as error:
+        refuse(driver, error)
+        return
+    if hold is None and record.run.losses >= driver.engine.settings.poison_after:
+        hold = _poison(record)
+    if hold is not None:
+        driver.submit(draft, holding.held(driver, draft, HoldKind.POISON, hold))
+        return
+    if record.run.deadline is not None:
+        heappush(driver.dues, (record.run.deadline, DEADLINE))
+    _arrivals(driver, record)
+    driver.first_turn(draft)
+
+
+def resume(driver: RunDriver, record: Record) -> None:
+    """Go on with a parked run that stayed in memory: nothing but the claim has changed."""
+    driver.run, driver.gone = record.run, False
+    _arrivals(driver, record)
+    driver.first_turn(Draft(driver.engine.next_transition_id()))
+
+
+def refuse(driver: RunDriver, error: BaseException) -> None:
+    """Give a run whose record the code here does not fit to a worker with other code, or hold it when there is none."""
+    kind, reason = holding.why(driver, error)
+    excluded = f"{driver.run.excluded} {driver.digest}".strip()
+    if kind is HoldKind.CODE and driver.engine.owner.has_other_code(driver.run, excluded):
+        driver.give_back(excluded)
+    else:
+        driver.hold(kind, reason)
+
+
+def _open_waits(driver: RunDriver, draft: Draft, record: Record) -> None:
+    """Know again the waits that the record holds open, so that they are not opened twice."""
+    recorded = {wait.seq for wait in record.waits}
+    for command in driver.instance.take_issued():
+        if isinstance(command.detail, WaitCall) and command.seq in recorded:
+            driver.waits[command.seq] = command
+            if command.detail.deadline is not None:
+                heappush(driver.dues, (command.detail.deadline, command.seq))
+        else:
+            deliveries.issued(driver, draft, command)
+    for seq in recorded - driver.waits.keys():
+        draft.close(CloseWait(seq, Closing.WITHDRAWN))
+
+
+def _attempts(driver: RunDriver, record: Record) -> None:
+    """Put commands with a back-off to their due times instead of the queue."""
+    for row in record.attempts:
+        _check(driver, row.seq, row.digest)
+        driver.rows[row.seq] = row
+        heappush(driver.dues, (row.due, row.seq))
+    if driver.rows:
+        waiting = [command for command in driver.queued if command.seq not in driver.rows]
+        driver.queued.clear()
+        driver.queued.extend(waiting)
+
+
+def _lost(driver: RunDriver, draft: Draft, record: Record) -> str | None:
+    """Count the attempts that an earlier claim armed as lost; return why the run must be held, if it must."""
+    hold = None
+    for armed in parse_armed(record.run.armed):
+        command = _check(driver, armed.seq, armed.digest)
+        answer = _after_loss(driver, record, command, armed)
+        row = answer.row if isinstance(answer, LossHold) else answer
+        hold = hold or (answer.reason if isinstance(answer, LossHold) else None)
+        driver.rows[row.seq] = row
+        draft.remember(row)
+        heappush(driver.dues, (row.due, row.seq))
+        if command in driver.queued:
+            driver.queued.remove(command)
+    return hold
+
+
+def _after_loss(driver: RunDriver, record: Record, command: Command, armed: Armed) -> AttemptRow | LossHold:
+    engine = driver.engine
+    assert isinstance(command.detail, StepCall)
+    return after_loss(
+        command.detail.spec.retry, driver.rows.get(armed.seq), armed.seq, armed.digest, armed.number,
+        record.run.losses > engine.settings.alone_after, engine.store.estimated_now(), engine.random01(), step=f"step {command.name!r}",
+    )  # fmt: skip
+
+
+def parse_armed(text: str) -> list[Armed]:
+    """Return the attempts that a run row lists."""
+    return [Armed(*fields) for fields in json.loads(text)] if text else []
+
+
+def _check(driver: RunDriver, seq: int, digest: str) -> Command:
+    """Return the open command that a recorded attempt belongs to; the code must still ask for it."""
+    command = driver.instance.open.get(seq)
+    if command is None or not isinstance(command.detail, StepCall) or command.digest.hex() != digest:
+        asked = "nothing" if command is None else f"{command.kind} {command.name!r}"
+        raise Mismatch(driver.instance.position, f"an attempt at command {seq} with other name or arguments", asked)
+    return command
+
+
+def _poison(record: Record) -> str:
+    run = record.run
+    return (
+        f"{run.losses} workers in a row lost this run without any progress, so it may be what stops them; "
+        "look at the last step's memory and crashes, then `romulus runs release`"
+    )
+
+
+def _arrivals(driver: RunDriver, record: Record) -> None:
+    """Queue what came while nobody had the run: cancel first, then events, then what is due."""
+    run = record.run
+    driver.cancel_seen = run.cancel_seq
+    if run.cancel_seq and not driver.cancel_delivered:
+        driver.queue.append(CancelIn(run.cancel_seq, "", run.cancel_reason))
+    for wait in record.waits:
+        if wait.deposit is not None:
+            driver.queue.append(EventIn(wait.seq, wait.deposit))

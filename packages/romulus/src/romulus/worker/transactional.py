@@ -1,0 +1,113 @@
+"""Transactional steps: the step's own writes, its outcome and the check of the claim are one transaction of the store."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from romulus.core.commands import StepCall
+from romulus.core.errors import CommitUnknown, SerializationError, StoreUnavailable
+from romulus.core.failures import dump_failure
+from romulus.core.transition import Transition, Verdict
+from romulus.store.contract import BatchRejected, Transaction
+
+from .engine import Engine, Outcome, Work
+from .loader import in_callback
+
+if TYPE_CHECKING:
+    from .draft import Draft
+    from .driver import RunDriver
+
+
+class Transactional:
+    """Runs bodies that write through the store's own connection.
+
+    When the body has ended, the step takes the run's in-flight slot, the run is advanced, and its guarded transition is
+    written as the last statements before COMMIT. A refused or failed commit undoes the body's writes as well, and the
+    instance, which has seen an outcome that is not recorded, is rebuilt by replay.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def begin(self, work: Work, call: StepCall, context: Context) -> None:
+        """Start a transactional attempt."""
+        work.handle = self._engine.host.spawn(self._run(work, call, context), name=f"{work.driver.run.id}/{call.spec.name}")
+
+    async def _run(self, work: Work, call: StepCall, context: Context) -> None:
+        executor, driver = self._engine.executor, work.driver
+        await self._slot(driver)
+        if driver.gone or work.withdrawn:
+            executor.finish(work)
+            return
+        try:
+            transaction = await self._engine.store.transaction()
+        except StoreUnavailable as error:
+            self._failed(work, error)
+            return
+        executor.equip(work, context, transaction.connection)
+        try:
+            value = await self._body(work, call, context)
+        except BaseException as error:  # noqa: BLE001  handed on, whatever it is
+            await transaction.rollback()
+            self._failed(work, error)
+            return
+        await self._finish(work, call, transaction, value)
+
+    async def _slot(self, driver: RunDriver) -> None:
+        """Take the run's in-flight slot."""
+        granted = asyncio.Event()
+        self._engine.host.call_soon(driver.reserve, granted.set)
+        await granted.wait()
+
+    def _failed(self, work: Work, error: BaseException) -> None:
+        """Hand an attempt's failure on, and the in-flight slot back, in a plain callback."""
+        driver = work.driver
+
+        def tell() -> None:
+            driver.in_flight = None
+            self._engine.executor.raised(work, error)
+            driver.turn()
+
+        self._engine.host.call_soon(tell)
+
+    async def _body(self, work: Work, call: StepCall, context: Context) -> Any:
+        """Run the body within the bound that keeps the store's writer free for lease renewals."""
+        spec, limit = call.spec, self._engine.settings.lease // 3
+        seconds = min(spec.timeout or limit, limit) / 1_000_000
+        args, kwargs = spec.arguments.load(call.arguments)
+        async with asyncio.timeout(seconds):
+            if spec.is_async:
+                return await self._engine.host.spawn(spec.fn(*args, **kwargs), context=context)
+            return await self._engine.host.in_pool(lambda: context.run(spec.fn, *args, **kwargs))
+
+    async def _finish(self, work: Work, call: StepCall, transaction: Transaction, value: object) -> None:
+        """Advance the run with the outcome and commit both."""
+        outcome = self._outcome(work, call, value)
+        made = None
+        if not work.withdrawn and not work.driver.gone:
+            made = await in_callback(self._engine.host, lambda: work.driver.advance_with(outcome))
+        self._engine.executor.finish(work)
+        if made is None:
+            await transaction.rollback()
+            self._engine.host.call_soon(work.driver.unreserve)
+            return
+        draft, transition = made
+        await self._commit(work, transaction, draft, transition)
+
+    def _outcome(self, work: Work, call: StepCall, value: object) -> Outcome:
+        spec, vault = call.spec, self._engine.registry.vault
+        try:
+            plain, again = spec.value.dump(value)
+            return Outcome(work, False, vault.seal(plain, f"the result of step {spec.name!r}"), again)
+        except SerializationError as error:
+            return Outcome(work, True, vault.seal(dump_failure(error), "the failure"), None)
+
+    async def _commit(self, work: Work, transaction: Transaction, draft: Draft, transition: Transition) -> None:
+        host, driver = self._engine.host, work.driver
+        try:
+            answer: Verdict | BatchRejected = await transaction.commit(transition)
+        except (CommitUnknown, StoreUnavailable, BatchRejected):
+            answer = Verdict.REFUSED  # rebuilt by replay: the record says whether it was applied
+        host.call_soon(driver.answered, draft, transition, answer)

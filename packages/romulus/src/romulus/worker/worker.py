@@ -1,0 +1,264 @@
+"""A worker: registers, claims runs, advances them under its lease, and leaves nothing behind when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any
+
+from romulus.authoring.registry import Registry
+from romulus.authoring.resource import ResourceSet
+from romulus.core.errors import StoreUnavailable
+from romulus.core.machine import Change, RunStatus, after
+from romulus.core.ports import Host
+from romulus.core.record import HoldKind, Record, Run, WorkerRow
+from romulus.core.transition import Transition, Verdict
+from romulus.store.contract import Lease, Store
+
+from .claiming import Claimer
+from .committer import Committer
+from .driver import RunDriver
+from .engine import Engine
+from .executor import Executor
+from .giveup import unopened
+from .lease import LeaseKeeper
+from .loader import Loader
+from .maintenance import Maintenance
+from .memory import Memory
+from .settings import WorkerSettings
+from .slots import Slots
+from .transactional import Transactional
+from .watchdog import Watchdog
+
+log = logging.getLogger("romulus.worker")
+PENDING = after(RunStatus.RUNNING, Change.FREE)
+
+
+class Worker:
+    """Claims and advances runs of one namespace on one store, inside the running event loop."""
+
+    def __init__(
+        self,
+        store: Store,
+        host: Host,
+        registry: Registry,
+        *,
+        namespace: str = "default",
+        concurrency: int = 100,
+        pools: Sequence[str] = ("default",),
+        settings: WorkerSettings | None = None,
+        resources: ResourceSet | None = None,
+    ) -> None:
+        self.settings = settings or WorkerSettings()
+        self.store, self.host, self.registry = store, host, registry
+        self.namespace, self.pools = namespace, tuple(pools)
+        self.id = self._fresh_id()
+        self.serves: Sequence[tuple[str, str, str]] = [(name, version, digest) for (name, version), digest in registry.digests.items()]
+        self.stopping = False
+        self.engine = Engine(
+            host, store, registry, self.settings, self, Slots(concurrency), Committer(host, store, self.settings),
+            Watchdog(host, self.settings.activation_limit, self.settings.activation_landing),
+        )  # fmt: skip
+        self.resources = resources or ResourceSet(registry.resources)
+        self.engine.executor = Executor(self.engine, self.resources, Transactional(self.engine))
+        self.memory = Memory(self.settings.cache_max)
+        self.loader = Loader(self.engine, self.memory, self._unopened)
+        self.claimer = Claimer(self.engine, self.memory, self.loader.take, room=self._room)
+        self.maintenance = Maintenance(self.engine, self.claimer)
+        self._keeper: LeaseKeeper | None = None
+        self._lease: Lease | None = None
+        self._unlisten: Callable[[], object] = _nothing
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+
+    # ---- life ------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open resources, register, and begin to claim."""
+        await self.resources.open()
+        await self._register()
+        self.engine.watchdog.start()
+        self.engine.committer.start()
+        self.maintenance.start()
+        self._unlisten = self.store.hub.listen(self.claimer.poke)
+        if "default" in self.pools:
+            self.claimer.start()
+        log.info("worker %s serves %s", self.id, ", ".join(sorted({name for name, _ in self.registry.workflows})) or "nothing")
+
+    async def stop(self, grace: int | None = None) -> None:
+        """Claim nothing more, un-arm what has not begun, let attempts finish for *grace* µs while renewing, then release."""
+        self.stopping = True
+        await self._quiet("stopping", self.store.mark_stopping(self.id))
+        await self.claimer.stop()
+        await self.loader.stop()
+        self._give_back(lambda driver: not any(work.begun for work in driver.armed.values()))
+        await self._wait_for_runs(self.settings.grace if grace is None else grace)
+        self._give_back(lambda driver: True)
+        await self._wait_for_runs(self.settings.lease)
+        await self._close()
+
+    async def _close(self) -> None:
+        await self.maintenance.stop()
+        await self.engine.committer.stop()
+        self.engine.watchdog.stop()
+        self._unlisten()
+        self.memory.clear()
+        if self._keeper is not None:
+            self._keeper.stop()
+        await self._quiet("deregistered", self.store.deregister(self.id))
+        await self.resources.close()
+
+    async def crash(self) -> None:
+        """Stop without telling the store anything, as if the process had been killed. For tests of recovery."""
+        self.stopping = True
+        await self.claimer.stop()
+        await self.loader.stop()
+        await self.maintenance.stop()
+        await self.engine.committer.stop()
+        self.engine.watchdog.stop()
+        self._unlisten()
+        self.memory.clear()
+        if self._keeper is not None:
+            self._keeper.stop()
+
+    # ---- what its runs ask of it (engine.Owner) ----------------------------------------------------
+
+    def may_arm(self) -> bool:
+        """Return whether the lease lasts long enough to begin something new."""
+        return self._keeper is not None and self._keeper.safe()
+
+    def let_go(self, driver: RunDriver) -> None:
+        """Forget a run that is no longer in progress here."""
+        self.memory.leave(driver)
+        if driver.run.status is RunStatus.WAITING and (driver.waits or driver.queue):
+            self.claimer.poke()
+        elif driver.run.status in (RunStatus.WAITING, RunStatus.PENDING):
+            self.claimer.due_at(driver.run.wake_at)
+        self.claimer.room_made()
+        self._freed.set()
+
+    def rebuild(self, driver: RunDriver) -> None:
+        """Take a run again whose transition was refused; it is lost if its claim is no longer ours."""
+        driver.drop()
+        self.memory.leave(driver)
+        self._spawn(self._reclaim(driver), f"reclaim {driver.run.id}")
+
+    def has_other_code(self, run: Run, excluded: str) -> bool:
+        """Return whether another live worker has code for the run that it has not excluded."""
+        return self.maintenance.has_other_code(run, excluded)
+
+    def hold_from_thread(self, transition: Transition) -> None:
+        """Write a held transition on the lease's own connection: the loop is stuck."""
+        if self._lease is not None:
+            self._lease.apply(transition)
+        log.error("run %r is held: %s", transition.run_id, transition.hold[1] if transition.hold else "")
+
+    # ---- ownership ---------------------------------------------------------------------------------
+
+    async def _register(self) -> None:
+        self._lease = await self.store.register(self._row(), self.settings.lease)
+        self._keeper = LeaseKeeper(self.host, self._lease, self.settings, self._lost)
+        self._keeper.start()
+        reopened = await self.store.reopen_held(self.namespace, self.serves, PENDING)
+        if reopened:
+            log.info("%d held runs are tried again with the code that is here", reopened)
+
+    def _lost(self) -> None:
+        """The worker was marked dead: drop everything, stop what runs, and register afresh."""
+        log.warning("worker %s lost its lease: another worker has its runs; registering afresh", self.id)
+        self.memory.clear()
+        self._freed.set()
+        if not self.stopping:
+            self._spawn(self._again(), "romulus-register")
+
+    async def _again(self) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
+        self.id = self._fresh_id()
+        while True:
+            try:
+                await self._register()
+            except StoreUnavailable as error:
+                log.warning("cannot register: %s", error)
+                await asyncio.sleep(self.settings.poll / 1_000_000)
+            else:
+                self.claimer.poke()
+                return
+
+    async def _reclaim(self, driver: RunDriver) -> None:
+        run = driver.run
+        record = await self.store.reclaim(run.key, self.id)
+        if record is None or self.stopping:
+            log.warning("run %r: claim %d is no longer the current one; what this worker did for it last was refused", run.id, run.fence)
+            self._freed.set()
+            return
+        self.host.call_soon(self.loader.rebuild if record.run.position else self.loader.take, record)
+
+    def _unopened(self, record: Record, error: BaseException) -> None:
+        """Hold a run whose arguments cannot be decoded here."""
+        transition = unopened(self.engine, record, HoldKind.CODE, str(error))
+        self.engine.committer.submit(transition, lambda verdict: self._held_unopened(record, verdict))
+
+    def _held_unopened(self, record: Record, verdict: object) -> None:
+        if verdict is Verdict.APPLIED:
+            self.store.hub.changed(record.run.namespace, record.run.id)
+
+    # ---- bounds ------------------------------------------------------------------------------------
+
+    def _room(self) -> int:
+        """Return how many more runs may be taken up: bounded by runs, by slots, and by what waits for the writer."""
+        settings = self.settings
+        if self.engine.committer.backlog > settings.backlog_max:
+            return 0
+        return min(settings.runs_max, 4 * self.engine.slots.limit) - len(self.memory.active) - self.loader.loading
+
+    def _give_back(self, which: Callable[[RunDriver], bool]) -> None:
+        for driver in tuple(self.memory.active.values()):
+            if which(driver):
+                driver.give_back()
+
+    async def _wait_for_runs(self, limit: int) -> None:
+        """Wait until no run is in progress, at most *limit* µs; give back what becomes free meanwhile."""
+        over = False
+
+        def end() -> None:
+            nonlocal over
+            over = True
+            self._freed.set()
+
+        handle = self.host.call_later(limit, end)
+        while self.memory.active and not over:
+            self._freed.clear()
+            self._give_back(lambda driver: not driver.armed)
+            await self._freed.wait()
+        handle.cancel()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        task = self.host.spawn(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # ---- who it is -----------------------------------------------------------------------------------
+
+    def _fresh_id(self) -> str:
+        return f"{self.host.identity.host[:40]}-{self.host.identity.pid}-{self.host.random_bits(40):010x}"
+
+    def _row(self) -> WorkerRow:
+        who, now = self.host.identity, self.store.estimated_now()
+        return WorkerRow(
+            self.id, self.namespace, f"{who.host} pid {who.pid}", who.host, who.boot, who.pid, who.pid_start, who.pid_namespace,
+            json.dumps(self.serves), json.dumps(self.pools), self.engine.slots.limit, now, now, 0,
+        )  # fmt: skip
+
+    async def _quiet(self, what: str, call: Awaitable[None]) -> None:
+        """Await a farewell to the store; a store that cannot be reached finds out by the lease."""
+        try:
+            await call
+        except StoreUnavailable as error:
+            log.warning("worker %s could not be marked %s: %s", self.id, what, error)
+
+
+def _nothing() -> None:
+    """Stand in for the end of a subscription that has not begun."""
