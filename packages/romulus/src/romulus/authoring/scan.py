@@ -157,7 +157,7 @@ def _spec(value: Any) -> StepSpec | WorkflowSpec | None:
 
 
 def _values(container: Any) -> tuple[Any, ...]:
-    return tuple(cast("dict[Any, Any]", container).values() if isinstance(container, dict) else container)
+    return tuple(cast("Any", container).values() if isinstance(container, dict) else container)
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:

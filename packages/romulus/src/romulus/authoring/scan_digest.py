@@ -1,6 +1,7 @@
 """The digest of workflow code: alike for code that asks for the same things, whatever its line numbers, files and hash seeds.
 
-It only saves work (equal digests need no trial replay), so it may differ for code that behaves alike but never the other way round lightly.
+It only saves work: a worker with another digest replays a run before it takes it. So the values of the user's own plain globals count too,
+since a changed limit changes commands as changed code does.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import sys
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from types import CodeType, FunctionType
-from typing import Any, cast
+from typing import Any
 
+_kind_flags = 0x3FF  # of a code object: whether it is a generator, a coroutine, takes *args; above are `from __future__` and docstrings
 _text_max = 10_000  # of one constant outside the code; what is longer is data
 
 
@@ -29,14 +31,17 @@ def function_part(fn: FunctionType) -> str:
     """Return what a function of the scanned set adds: its code and its defaults."""
     defaults = [constant(value) for value in fn.__defaults__ or ()]
     named = [(name, constant(value)) for name, value in sorted((fn.__kwdefaults__ or {}).items())]
-    return f"def {fn.__qualname__} {code_part(fn.__code__)} {defaults} {named}"
+    code = fn.__code__
+    if fn.__doc__ is not None and code.co_consts and code.co_consts[0] == fn.__doc__:
+        code = code.replace(co_consts=("documented", *code.co_consts[1:]))
+    return f"def {fn.__qualname__} {code_part(code)} {defaults} {named}"
 
 
 def code_part(code: CodeType) -> str:
     """Return a code object as text, without line numbers, file names and the order of sets."""
     constants = [_constant_in_code(value) for value in code.co_consts]
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _kind_flags)
     return f"{code.co_name} {counts} {code.co_code.hex()} {code.co_exceptiontable.hex()} {names} {constants}"
 
 
@@ -51,7 +56,7 @@ def constant(value: Any) -> str:
         return f"{type(value).__qualname__}.{value.name}"
     if value is None or value is Ellipsis or type(value) in {bool, int, float, complex, str, bytes}:
         return f"{type(value).__name__} {value!r}"[:_text_max]
-    kind = cast("type[Any]", type(value))
+    kind: Any = value.__class__
     if kind is tuple:
         return f"({', '.join(constant(each) for each in value)})"[:_text_max]
     if kind is frozenset:
