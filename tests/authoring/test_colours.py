@@ -133,6 +133,14 @@ def test_a_blocking_map_calls_at_once_and_returns_in_order(step: romulus.Step[[i
     assert ended(instance) == [10, 20, 30]
 
 
+def test_a_blocking_map_of_nothing_is_empty() -> None:
+    @romulus.workflow
+    def maps() -> list[int]:
+        return blocking.map(double, [])
+
+    assert ended(begin(maps)) == []
+
+
 def test_the_first_failure_of_a_blocking_map_is_raised_and_the_rest_withdrawn() -> None:
     from romulus.core.failures import dump_failure
 

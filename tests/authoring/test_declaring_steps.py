@@ -69,6 +69,13 @@ def test_a_step_shows_the_functions_name_doc_and_signature() -> None:
     assert list(inspect.signature(double).parameters) == ["n", "times"]
 
 
+def test_attributes_of_the_function_do_not_hide_the_steps_own() -> None:
+    def send() -> None: ...
+
+    vars(send)["options"] = vars(send)["spec"] = "mine"
+    assert romulus.step(name="other")(send).options(timeout=1).spec.timeout == 1_000_000
+
+
 def test_options_make_a_copy_and_leave_the_step_as_it_was() -> None:
     copy = double.options(name="again", timeout=None)
     assert (copy.name, copy.spec.timeout, copy.spec.pool) == ("again", None, "heavy")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field
 
 import romulus
 from romulus import blocking
 from romulus.core.commands import WaitCall
+from romulus.core.errors import Undecodable
 from romulus.core.instance import Instance
 from tests.authoring.runs import NOON, begin, deliver, ended
 
@@ -130,6 +133,28 @@ def test_a_wait_that_runs_out_raises_wait_timeout(workflow_is_async: bool) -> No
 )
 def test_a_wait_that_cannot_be_is_refused(name: Any, options: dict[str, Any], message: str) -> None:
     assert refusal(name, **options).startswith(message)
+
+
+def test_a_type_without_a_hash_can_be_waited_for() -> None:
+    positive = Annotated[int, Field(gt=0)]
+    assert opened(type=positive).value is opened(type=positive).value
+    _, instance = waiting(type=positive)
+    [command] = instance.open.values()
+    with pytest.raises(Undecodable, match="event 'paid'"):
+        deliver(instance, command, b"-1", info=INFO)
+
+
+def test_types_that_read_alike_are_not_taken_for_each_other() -> None:
+    def local() -> type:
+        @dataclass
+        class Order:
+            id: int
+
+        return Order
+
+    first, second = local(), local()
+    assert repr(first) == repr(second)
+    assert opened(type=first).value is not opened(type=second).value
 
 
 def test_the_order_of_a_union_is_kept_although_unions_compare_equal() -> None:

@@ -32,7 +32,7 @@ class _StepBase:
     __name__: str
 
     def __init__(self, spec: StepSpec) -> None:
-        update_wrapper(cast("Callable[..., Any]", self), spec.fn)
+        update_wrapper(cast("Callable[..., Any]", self), spec.fn, updated=())
         self.spec = spec
 
     @property

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from typing_extensions import TypeForm
@@ -24,6 +23,9 @@ T = TypeVar("T")
 E = TypeVar("E")
 T_co = TypeVar("T_co", covariant=True)
 Co: TypeAlias = Coroutine[Any, Any, T]
+
+codecs_max = 256
+_codecs: dict[tuple[str, str], tuple[Any, ValueCodec[Any]]] = {}  # by event name and the type as text, with the type itself
 
 
 @overload
@@ -105,7 +107,7 @@ def wait_call(
         name=check_event_name(name),
         correlation_id=instance.info.id if correlation_id is None else check_id(correlation_id, "correlation_id"),
         deadline=_deadline(instance.now, timeout, deadline),
-        value=_codec(type, repr(type), name),
+        value=_codec(type, name),
         shared=shared,
         include_late=include_late,
     )
@@ -125,9 +127,16 @@ def _deadline(now: int, timeout: Duration | None, deadline: datetime | None) -> 
     return None if deadline is None else instant(deadline, "deadline")
 
 
-@lru_cache(maxsize=256)
-def _codec(annotation: Any, shown: str, name: str) -> ValueCodec[Any]:
-    """Building one costs more than a wait. *shown* tells apart what compares equal, as `int | str` and `str | int` do."""
+def _codec(annotation: Any, name: str) -> ValueCodec[Any]:
+    """Building one costs more than a wait. Known by text as well: `int | str` equals `str | int`, and `Field(…)` has no hash."""
+    key = name, repr(annotation)
+    known = _codecs.get(key)
+    if known is not None and known[0] == annotation:
+        return known[1]
     if isinstance(annotation, str):
         raise InvalidSetting(f"type={annotation!r} of event {name!r} is text: give the type itself")
-    return ValueCodec(annotation, f"event {name!r}")
+    codec: ValueCodec[Any] = ValueCodec(annotation, f"event {name!r}")
+    if len(_codecs) >= codecs_max:
+        _codecs.clear()
+    _codecs[key] = annotation, codec
+    return codec

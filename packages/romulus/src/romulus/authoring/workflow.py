@@ -46,7 +46,7 @@ class AnyWorkflow(Generic[P, T]):
     start_options: StartOptions
 
     def __init__(self, spec: WorkflowSpec, start_options: StartOptions | None = None) -> None:
-        update_wrapper(cast("Callable[..., Any]", self), spec.fn)
+        update_wrapper(cast("Callable[..., Any]", self), spec.fn, updated=())
         self.spec = spec
         self.start_options = start_options or StartOptions()
 
