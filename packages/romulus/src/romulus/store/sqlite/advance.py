@@ -4,6 +4,7 @@ The hot path is two statements whatever the batch: one UPDATE of `runs` with eve
 its owner and touches no index of `runs`; whatever parks, ends, holds or frees goes through the wider update.
 """
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 import json
@@ -14,8 +15,9 @@ from romulus.core.machine import ENDS_CLAIM, TERMINAL, Change
 from romulus.core.transition import Transition
 
 from .bulk import Bulk, chunks, flat
+from .connection import Row
 from .queue import lane_sql, queue_sql
-from .session import Row, Session
+from .session import Session
 
 # Columns of the VALUES list: 1 key, 2 owner, 3 fence, 4 revision, 5 cancel_seq, 6 generation, then what is written.
 GUARDS: Final[LiteralString] = (

@@ -64,10 +64,8 @@ def _attempts(session: Session, transitions: Sequence[Transition]) -> None:
             "DELETE FROM attempts WHERE (generation, seq) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
             (json.dumps(settled),),
         )
-    rows = [
-        (t.generation, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat) for t in transitions for a in t.attempts
-    ]
-    ATTEMPTS.write(session, rows)
+    rows = [(t.generation, a) for t in transitions for a in t.attempts]
+    ATTEMPTS.write(session, [(g, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat) for g, a in rows])
 
 
 def _close_waits(session: Session, transitions: Sequence[Transition], now: int) -> bool:
@@ -136,14 +134,14 @@ def _open_waits(session: Session, transitions: Sequence[Transition], now: int) -
 
 def _end(session: Session, ended: Sequence[Transition], now: int) -> None:
     runs = json.dumps([t.run for t in ended])
-    started = dict(
-        session.run("apply.started", "SELECT key, started_at FROM runs WHERE key IN (SELECT value FROM json_each(?))", (runs,))
-    )
+    sql = "SELECT key, started_at FROM runs WHERE key IN (SELECT value FROM json_each(?))"
+    started: dict[int, int | None] = dict(session.run("apply.started", sql, (runs,)))
     ENDED.write(session, [(t.generation, now, t.result, t.failure, t.ended_by, started[t.run]) for t in ended])
     forget_attempts(session, [t.generation for t in ended])
     withdraw_all(session, [t.run for t in ended])
     for t in ended:
         if t.begins is not None:
+            session.run("apply.uncancelled", "UPDATE runs SET cancel_seq = 0, cancel_reason = '' WHERE key = ?", (t.run,))
             begin_generation(session, t.run, t.begins)
 
 

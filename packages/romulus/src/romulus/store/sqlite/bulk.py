@@ -6,11 +6,11 @@ statements in 200 ms, since each gives the interpreter lock away; alone, prepari
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, LiteralString
 
-from .session import Row, Session
+from .connection import Row
+from .session import Session
 
 ROWS_MAX: Final = 256  # of one statement
 
@@ -20,8 +20,18 @@ class Bulk:
 
     def __init__(self, name: LiteralString, before: LiteralString, width: int, after: LiteralString = "") -> None:
         self.name: LiteralString = name
-        row: LiteralString = "(" + ",".join(["?"] * width) + ")"
-        self.sql: Callable[[int], LiteralString] = lru_cache(maxsize=ROWS_MAX)(lambda n: f"{before} VALUES {','.join([row] * n)} {after}")
+        self._before: LiteralString = before
+        self._after: LiteralString = after
+        self._row: LiteralString = "(" + "?, " * (width - 1) + "?)"
+        self._by_size: dict[int, LiteralString] = {}
+
+    def sql(self, rows: int) -> LiteralString:
+        """Return the statement for that many rows."""
+        sql = self._by_size.get(rows)
+        if sql is None:
+            values: LiteralString = (self._row + ", ") * (rows - 1) + self._row
+            sql = self._by_size[rows] = f"{self._before} VALUES {values} {self._after}"
+        return sql
 
     def write(self, session: Session, rows: Sequence[Row]) -> int:
         """Execute it about *rows* and return how many rows were changed."""

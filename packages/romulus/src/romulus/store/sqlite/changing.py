@@ -72,4 +72,3 @@ def _follow(session: Session, found: Record, decided: Next, now: int) -> None:
         begin_generation(session, run.key, decided.begins)
     if run.owner is not None:
         session.run("change.wake", "INSERT INTO wakes (run) VALUES (?)", (run.key,))
-

@@ -1,5 +1,6 @@
 """Claims: due runs taken under a new fence, oldest first and fairly between workflows."""
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 import json
@@ -10,8 +11,9 @@ from romulus.core.machine import RunStatus
 from romulus.core.record import Record
 from romulus.store.contract import ClaimRequest, Claims
 
+from .connection import Row
 from .reading import records
-from .session import Row, Session
+from .session import Session
 
 Serve: TypeAlias = tuple[str, str, str]  # workflow, version, digest of the code here
 Candidate: TypeAlias = tuple[int, int]  # queue_at, key
@@ -128,9 +130,7 @@ def _waken(session: Session, now: int) -> None:
 
 def _pick(session: Session, request: ClaimRequest, now: int) -> list[int]:
     sql = TAKE_ALONE if request.alone else TAKE
-    found = [
-        json.loads(session.value("claim.pick", sql, _given(request, serve, now, request.limit))) for serve in request.serves
-    ]
+    found = [json.loads(session.value("claim.pick", sql, _given(request, serve, now, request.limit))) for serve in request.serves]
     return interleave([[(queue_at, key) for queue_at, key in queue] for queue in found if queue], request.limit)
 
 

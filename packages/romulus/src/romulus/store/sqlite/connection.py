@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, LiteralString, TypeAlias
 
 import apsw
 
@@ -16,19 +17,15 @@ from romulus.core.ports import Host
 
 from .faults import unavailable
 
+Row: TypeAlias = tuple[Any, ...]
+Bindings: TypeAlias = Sequence[Any]
+
 MEMORY: Final = "memdb"
 WAIT_MIN, WAIT_MAX = 0.0002, 0.002  # seconds between two tries for the file's lock: plain `busy_timeout` backs off until it starves
 CHECKPOINT_PAGES: Final = 1000  # PASSIVE only: RESTART and TRUNCATE wait for readers while writers wait for them
 
-_forks = 0  # how many forks lie between this process and the one that imported this
-
-
-def _forked() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_forked)
+_forks: list[int] = []  # PIDs of the forked children between this process and the one that imported this
+os.register_at_fork(after_in_child=lambda: _forks.append(os.getpid()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +45,13 @@ class Place:
         return not self.memory and Path(self.path).exists() and Path(self.path).stat().st_size > 0
 
 
+def execute(connection: apsw.Connection, sql: LiteralString, bindings: Bindings = ()) -> list[Row]:
+    """Execute one statement to its end (apsw stops at the first row) and return its rows."""
+    run: Any = getattr(connection, "execute")  # noqa: B009  # apsw's stubs name a type that not every Python has
+    rows: list[Row] = run(sql, bindings).fetchall()
+    return rows
+
+
 class Patience:
     """The busy handler: tries again after a random 0.2 to 2 ms, in total no longer than `limit`."""
 
@@ -55,7 +59,7 @@ class Patience:
         self.limit = limit  # µs; 0 gives up at once
         self._host = host
         self._until = 0
-        self._random = random.Random(host.random_bits(32))
+        self._random = random.Random(host.random_bits(32))  # noqa: S311
 
     def __call__(self, tries: int) -> bool:
         """Wait a little, or return False once the limit is reached."""
@@ -74,7 +78,7 @@ class Fork:
     """Remembers the process it was made in."""
 
     def __init__(self) -> None:
-        self._made = _forks
+        self._made = len(_forks)
 
     def check(self) -> None:
         """Refuse a forked child: SQLite's locks do not survive a fork.
@@ -82,7 +86,7 @@ class Fork:
         Raises:
             ConfigurationError: this is a child of the process that opened the store.
         """
-        if self._made != _forks:
+        if self._made != len(_forks):
             raise ConfigurationError("a store cannot be used in a forked child: open it after the fork, or spawn the process")
 
 
@@ -109,8 +113,8 @@ def _raw(place: Place, write: bool) -> apsw.Connection:
 
 
 def _settings(connection: apsw.Connection, place: Place) -> None:
-    connection.execute("PRAGMA synchronous=FULL").fetchall()
-    connection.execute("PRAGMA cache_size=-16000").fetchall()
-    connection.execute("PRAGMA temp_store=MEMORY").fetchall()
+    execute(connection, "PRAGMA synchronous=FULL")
+    execute(connection, "PRAGMA cache_size=-16000")
+    execute(connection, "PRAGMA temp_store=MEMORY")
     if not place.memory:
         connection.wal_autocheckpoint(CHECKPOINT_PAGES)

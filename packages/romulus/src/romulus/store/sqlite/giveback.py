@@ -1,12 +1,14 @@
 """Closing waits so that an event found there goes back, unmatched, under its arrival number."""
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
-from .session import Row, Session
+from .connection import Row
+from .session import Session
 
 OF_SEQS: Final[LiteralString] = "(run, seq) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))"
 OF_RUNS: Final[LiteralString] = "run IN (SELECT value FROM json_each(?))"

@@ -56,7 +56,7 @@ class Grouped(Generic[Item, Answer]):
     async def _one(self, group: list[tuple[Sequence[Item], asyncio.Future[Sequence[Answer]]]]) -> None:
         try:
             answers = await self._write([item for items, _ in group for item in items])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is the callers' to see
             await self._apart(group, error)
             return
         first = 0

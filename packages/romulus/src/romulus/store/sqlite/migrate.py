@@ -9,6 +9,7 @@ import apsw
 
 from romulus.core.errors import NotOurFile, StoreSchemaError, StoreUnavailable
 
+from .connection import execute
 from .schema import APPLICATION_ID, TABLES, VERSION
 from .session import Session
 
@@ -115,8 +116,8 @@ def _expected() -> dict[str, str]:
     try:
         for migration in MIGRATIONS:
             for statement in migration:
-                blank.execute(statement).fetchall()
-        return {name: _normal(sql) for _, name, sql in blank.execute(OBJECTS).fetchall()}
+                execute(blank, statement)
+        return {name: _normal(sql) for _, name, sql in execute(blank, OBJECTS) if sql}
     finally:
         blank.close()
 

@@ -1,5 +1,6 @@
 """Reads: a run, its record, its history, and listings that page in the order of creation."""
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 import json
@@ -42,7 +43,7 @@ def records(session: Session, keys: Sequence[int]) -> list[Record]:
     """Return the records of runs by their keys, in that order."""
     if not keys:
         return []
-    sql = gathered(RECORD, f"FROM json_each(?) k CROSS JOIN runs r ON r.key = k.value JOIN generations g ON g.key = r.generation_key")
+    sql = gathered(RECORD, "FROM json_each(?) k CROSS JOIN runs r ON r.key = k.value JOIN generations g ON g.key = r.generation_key")
     return read_all(session, "read.records", sql, (json.dumps(keys),), record_of)
 
 

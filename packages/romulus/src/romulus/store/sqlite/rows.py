@@ -4,6 +4,7 @@ Each row a cursor steps to gives the interpreter lock away and has to win it bac
 so an answer of many rows is put together inside SQLite and read in one step.
 """
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 import json
@@ -13,7 +14,8 @@ from typing import Any, Final, LiteralString, TypeVar
 from romulus.core.machine import RunStatus
 from romulus.core.record import AttemptRow, Deposit, Entry, Generation, OpenWait, Record, Run, WorkerRow
 
-from .session import Bindings, Session
+from .connection import Bindings
+from .session import Session
 
 T = TypeVar("T")
 
@@ -33,7 +35,8 @@ GENERATION: Final[LiteralString] = (
 ENTRY: Final[LiteralString] = "position, kind, seq, name, attempt, at, failed, hex(body), hex(digest), info, fence, transition"
 ATTEMPT: Final[LiteralString] = "seq, digest, number, failures, losses, due, hex(error), hex(heartbeat)"
 WAIT: Final[LiteralString] = (
-    "w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late, e.arrival, e.id, e.name, e.correlation_id, hex(e.payload), e.received_at"
+    "w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late, e.arrival, e.id, e.name, "
+    "e.correlation_id, hex(e.payload), e.received_at"
 )
 WORKER: Final[LiteralString] = (
     "id, namespace, name, host, boot, pid, pid_start, pid_namespace, workflows, pools, concurrency, "
@@ -42,7 +45,8 @@ WORKER: Final[LiteralString] = (
 RECORD: Final[LiteralString] = (
     f"json_array({RUN}), json_array({GENERATION}), "
     f"json((SELECT json_group_array(json_array({ATTEMPT}) ORDER BY seq) FROM attempts WHERE generation = r.generation_key)), "
-    f"json((SELECT json_group_array(json_array({WAIT}) ORDER BY w.seq) FROM waits w LEFT JOIN events e ON e.arrival = w.event WHERE w.run = r.key))"
+    f"json((SELECT json_group_array(json_array({WAIT}) ORDER BY w.seq) FROM waits w LEFT JOIN events e ON e.arrival = w.event "
+    "WHERE w.run = r.key))"
 )
 FROM_RUNS: Final[LiteralString] = "FROM runs r JOIN generations g ON g.key = r.generation_key"
 
@@ -81,14 +85,13 @@ def generation_of(row: Sequence[Any]) -> Generation:
 def entry_of(row: Sequence[Any]) -> Entry:
     """Return the entry of a row of `ENTRY`."""
     position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition = row
-    return Entry(
-        position, kind, seq, name, attempt, at, failed == 1, bytes.fromhex(body), bytes.fromhex(digest), info, fence, transition
-    )
+    return Entry(position, kind, seq, name, attempt, at, failed == 1, bytes.fromhex(body), bytes.fromhex(digest), info, fence, transition)
 
 
 def attempt_of(row: Sequence[Any]) -> AttemptRow:
     """Return the attempt row of a row of `ATTEMPT`."""
-    return AttemptRow(*row[:6], error=bytes.fromhex(row[6]), heartbeat=bytes.fromhex(row[7]))
+    seq, digest, number, failures, losses, due, error, heartbeat = row
+    return AttemptRow(seq, digest, number, failures, losses, due, bytes.fromhex(error), bytes.fromhex(heartbeat))
 
 
 def wait_of(row: Sequence[Any]) -> OpenWait:
@@ -108,6 +111,4 @@ def worker_of(row: Sequence[Any]) -> WorkerRow:
 def record_of(row: Sequence[Any]) -> Record:
     """Return the record, without entries, of a row of `RECORD` (its parts are JSON inside JSON)."""
     run, generation, attempts, waits = row
-    return Record(
-        run_of(run), generation_of(generation), attempts=[attempt_of(a) for a in attempts], waits=[wait_of(w) for w in waits]
-    )
+    return Record(run_of(run), generation_of(generation), attempts=[attempt_of(a) for a in attempts], waits=[wait_of(w) for w in waits])

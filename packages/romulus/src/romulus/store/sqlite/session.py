@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, LiteralString, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, LiteralString, TypeVar
 
 import apsw
 
 from romulus.core.errors import StoreUnavailable
 from romulus.core.ports import Host
 
-from .connection import Fork, Patience, Place, connect
+from .connection import Bindings, Fork, Patience, Place, Row, connect, execute
 from .faults import after_commit, unavailable
 
 T = TypeVar("T")
-Row: TypeAlias = tuple[Any, ...]
-Bindings: TypeAlias = Sequence[Any]
 
 
 class Session:
@@ -36,11 +34,15 @@ class Session:
             self._connection = connect(self.place, self.patience)
         return self._connection
 
+    def touch(self) -> None:
+        """Open the connection now, so that a file that cannot be used is known now."""
+        _ = self.connection
+
     def run(self, name: LiteralString, sql: LiteralString, bindings: Bindings = ()) -> list[Row]:
         """Execute one statement to its end and return its rows. The simulator may crash before and after it."""
         self._fork.check()
         self._point(name)
-        rows = self.connection.execute(sql, bindings).fetchall()
+        rows = execute(self.connection, sql, bindings)
         self._point(name + ".done")
         return rows
 
@@ -102,7 +104,7 @@ class Session:
             return
         try:
             if connection.in_transaction:
-                connection.execute("ROLLBACK").fetchall()
+                execute(connection, "ROLLBACK")
         except apsw.Error:
             self.discard()
 

@@ -1,5 +1,6 @@
 """Creating runs: every ID that is free, in one commit."""
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 import json
@@ -10,19 +11,20 @@ from romulus.core.transition import Created, Existing, NewRun
 
 from .beside import copy_journal
 from .bulk import Bulk
+from .connection import Row
 from .queue import place
 from .rows import GENERATION, RUN, generation_of, run_of
-from .session import Row, Session
+from .session import Session
 
 Name: TypeAlias = tuple[str, str]  # namespace, run ID
 
 RUNS: Final = Bulk(
     "start.runs",
     "INSERT INTO runs (key, namespace, id, workflow, version, status, generation, generation_key, position, revision, owner, fence, "
-    "cancel_seq, cancel_reason, last_transition, armed, losses, wake_at, lane, queue_at, priority, digest, excluded, hold_kind, hold_reason, "
-    "deadline, attributes, created_at, started_at, updated_at, finished_at) SELECT column1, column2, column3, column4, column5, column6, 1, "
-    "column7, 0, 0, NULL, 0, 0, '', 0, '[]', 0, column8, column9, column10, column11, '', '', '', '', NULL, column12, column13, column14, "
-    "column13, NULL FROM (",
+    "cancel_seq, cancel_reason, last_transition, armed, losses, wake_at, lane, queue_at, priority, digest, excluded, hold_kind, "
+    "hold_reason, deadline, attributes, created_at, started_at, updated_at, finished_at) SELECT column1, column2, column3, column4, "
+    "column5, column6, 1, column7, 0, 0, NULL, 0, 0, '', 0, '[]', 0, column8, column9, column10, column11, '', '', '', '', NULL, "
+    "column12, column13, column14, column13, NULL FROM (",
     14,
     ")",
 )
@@ -76,7 +78,8 @@ def _run_row(run: NewRun, key: int, generation: int, now: int) -> Row:
     wake_at = run.wake_at if run.delay is None else now + run.delay
     queue = place(run.status, wake_at, run.priority, now)
     return (
-        key, run.namespace, run.id, run.workflow, run.version, run.status, generation, *queue, run.priority, run.attributes, now, run.started_at,
+        key, run.namespace, run.id, run.workflow, run.version, run.status, generation, *queue, run.priority,
+        run.attributes, now, run.started_at,
     )  # fmt: skip
 
 
@@ -91,5 +94,3 @@ def _existing(session: Session, name: Name) -> Existing:
     )
     ((run, first),) = session.run("start.existing", sql, name)
     return Existing(run_of(json.loads(run)), generation_of(json.loads(first)))
-
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from romulus.core.machine import RunStatus
 from romulus.core.ports import Host
@@ -89,7 +89,7 @@ class SQLiteStore:
 
     def using(self, connection: Any) -> Store:
         """Return a view that writes in the caller's open transaction."""
-        return Using(self, self._place, self._host, connection)  # type: ignore[return-value]  # pyright: ignore[reportReturnType]
+        return cast("Store", Using(self, self._place, self._host, connection))  # what is not its own is this store's
 
     # ---- reads -----------------------------------------------------------------------------
     async def run(self, namespace: str, run_id: str) -> Run | None:
@@ -198,7 +198,8 @@ class SQLiteStore:
     def _open(self) -> None:
         session = self._writer.session
         migrate.prepare(session)
-        self._near.connection, self._step.connection  # noqa: B018  # opened now, so that a file that cannot be used is known now
+        self._near.touch()
+        self._far.touch()
 
     async def _start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
         answers = await self._write(lambda s, now: starting.start(s, runs, now))
@@ -226,4 +227,3 @@ class SQLiteStore:
 def place_of(path: str) -> Place:
     """Return the place of a file path, made absolute."""
     return Place(str(Path(path).expanduser().absolute()))
-

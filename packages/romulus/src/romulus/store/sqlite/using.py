@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import apsw
@@ -61,8 +61,8 @@ def check(place: Place, connection: Any) -> None:
     """
     if not isinstance(connection, apsw.Connection):
         raise ConfigurationError(
-            f"a {type(connection).__module__}.{type(connection).__qualname__} cannot be used: only apsw.Connection can. Another SQLite library "
-            "that opens and closes the same file in this process drops the locks that protect it"
+            f"a {type(connection).__module__}.{type(connection).__qualname__} cannot be used, only an apsw.Connection: another SQLite "
+            "library that opens and closes the same file in this process drops the locks that protect it"
         )
     if not _same(place, connection.filename):
         raise ConfigurationError(f"the connection is to {connection.filename or 'a private database'}, the store is {place.shown}")
@@ -71,7 +71,7 @@ def check(place: Place, connection: Any) -> None:
 def _same(place: Place, filename: str) -> bool:
     if place.memory:
         return filename == place.path
-    return bool(filename) and os.path.exists(filename) and os.path.samefile(place.path, filename)
+    return bool(filename) and Path(filename).exists() and Path(place.path).samefile(filename)
 
 
 def _savepoint(session: Session, work: Callable[[Session, int], T]) -> T:
