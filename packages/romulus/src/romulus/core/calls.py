@@ -1,0 +1,101 @@
+"""What workflow code awaits: coroutine-like calls that become commands when they are first awaited."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Coroutine, Generator
+from contextvars import copy_context
+from typing import TYPE_CHECKING, Any
+
+from .commands import Command, Detail, StepCall, StepSpec, WaitCall
+from .digests import command_digest
+from .record import Kind
+
+if TYPE_CHECKING:
+    from .instance import Instance
+
+
+class Call(Coroutine[Any, Any, Any]):
+    """A command not asked for yet. Unlike a coroutine it is silent when it is dropped together with its instance."""
+
+    __slots__ = ("_generator", "_instance")
+    _instance: Instance | None  # None: awaited already
+    _generator: Generator[Any, Any, Any] | None
+
+    def _command(self, instance: Instance) -> Command:
+        raise NotImplementedError
+
+    def _label(self) -> str:
+        raise NotImplementedError
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        instance, self._instance = self._instance, None
+        if instance is None:
+            raise RuntimeError("cannot reuse already awaited coroutine")
+        return instance.outcome_of(self._command)
+
+    def send(self, value: Any) -> Any:
+        """Go on, as a coroutine does."""
+        if self._generator is None:
+            self._generator = self.__await__()
+        return self._generator.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Raise in it, as in a coroutine."""
+        if self._generator is None:
+            self._generator = self.__await__()
+        return self._generator.throw(*error)
+
+    def close(self) -> None:
+        """End it, as a coroutine."""
+        self._instance = None
+        if self._generator is not None:
+            self._generator.close()
+
+    def __del__(self) -> None:
+        instance = self._instance
+        if instance is not None and not instance.loop.refusing:
+            warnings.warn(f"{self._label()} was called and never awaited: it did nothing", RuntimeWarning, stacklevel=2, source=self)
+
+
+class StepAwaited(Call):
+    """A call of a step."""
+
+    __slots__ = ("args", "kwargs", "spec")
+
+    def __init__(self, instance: Instance, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._instance, self._generator = instance, None
+        self.spec, self.args, self.kwargs = spec, args, kwargs
+
+    def _command(self, instance: Instance) -> Command:
+        spec = self.spec
+        arguments = spec.arguments.dump(self.args, self.kwargs)
+        return made(instance, Kind.STEP, spec.name, arguments, StepCall(spec, arguments, copy_context()))
+
+    def _label(self) -> str:
+        return f"step {self.spec.name!r}"
+
+
+class WaitAwaited(Call):
+    """A wait for an event."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, instance: Instance, call: WaitCall) -> None:
+        self._instance, self._generator = instance, None
+        self.call = call
+
+    def _command(self, instance: Instance) -> Command:
+        call = self.call
+        arguments = repr((call.correlation_id, call.deadline, call.shared, call.include_late)).encode("utf-8", "surrogatepass")
+        return made(instance, Kind.WAIT, call.name, arguments, call)
+
+    def _label(self) -> str:
+        return f"wait for event {self.call.name!r}"
+
+
+def made(instance: Instance, kind: Kind, name: str, arguments: bytes, detail: Detail, future: Any = None) -> Command:
+    """Return the next command of *instance*, with a future of its own unless one is given."""
+    instance.seq += 1
+    digest = command_digest(instance.seed, kind, name, arguments)
+    return Command(instance.seq, kind, name, digest, detail, instance.new_future() if future is None else future)

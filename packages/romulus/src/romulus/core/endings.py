@@ -1,0 +1,68 @@
+"""Which journal entry an exception came from: the outcome that ended a run."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from .errors import StepFailed
+
+_CAME_FROM = "_romulus_position"
+_LOOKED_AT_MAX = 10_000  # exceptions of one chain
+
+
+def raisable(error: BaseException) -> Exception:
+    """Return *error* as an outcome that code can be given: nothing that asyncio or Python itself would take as its own."""
+    if isinstance(error, (StopIteration, StopAsyncIteration)) or not isinstance(error, Exception):
+        wrapped = StepFailed(str(error), type(error).__qualname__)
+        wrapped.__cause__ = error
+        return wrapped
+    return error
+
+
+def came_from(error: BaseException, position: int) -> None:
+    """Remember that *error* is the outcome at *position*."""
+    object.__setattr__(error, _CAME_FROM, position)
+
+
+def ended_by(error: BaseException) -> int | None:
+    """Return the position of the outcome that *error* is, or was raised from or beside; None if it came from none."""
+    waiting: deque[BaseException] = deque((error,))
+    seen = set[int]()
+    while waiting and len(seen) < _LOOKED_AT_MAX:
+        looked_at = waiting.popleft()
+        if id(looked_at) in seen:
+            continue
+        seen.add(id(looked_at))
+        position = _position(looked_at)
+        if position is not None:
+            return position
+        waiting.extend(_behind(looked_at))
+    return None
+
+
+def leaves(error: BaseException) -> list[BaseException]:
+    """Return what is in an exception group, groups in it opened too; any other exception alone."""
+    found, waiting = list[BaseException](), [error]
+    while waiting:
+        looked_at = waiting.pop()
+        if isinstance(looked_at, BaseExceptionGroup):
+            waiting.extend(reversed(looked_at.exceptions))
+        else:
+            found.append(looked_at)
+    return found
+
+
+def _position(error: BaseException) -> int | None:
+    try:
+        position = object.__getattribute__(error, _CAME_FROM)
+    except AttributeError:
+        return None
+    return position if isinstance(position, int) else None
+
+
+def _behind(error: BaseException) -> list[BaseException]:
+    found = list[BaseException]()
+    if isinstance(error, BaseExceptionGroup):
+        found.extend(error.exceptions)
+    found.extend(each for each in (error.__cause__, error.__context__) if each is not None)
+    return found

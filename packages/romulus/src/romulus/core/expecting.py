@@ -1,0 +1,122 @@
+"""Checks a journal entry against what the code asked for, and decodes its body."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .commands import Command, StepCall, WaitCall
+from .endings import came_from, raisable
+from .errors import Mismatch, Undecodable, WaitTimeout
+from .failures import load_failure
+from .record import Entry, Kind
+
+if TYPE_CHECKING:
+    from .instance import Instance
+
+
+class Arrival(NamedTuple):
+    """An event that a wait has consumed."""
+
+    payload: Any
+    id: str
+    name: str
+    correlation_id: str
+    received_at: int  # store µs
+
+
+def expected(instance: Instance, entry: Entry) -> Command:
+    """Return the open command that *entry* settles.
+
+    Raises:
+        Mismatch: the code did not ask for it, or for something else.
+    """
+    _check_follows(instance, entry)
+    command = instance.open.get(entry.seq)
+    if command is None:
+        raise Mismatch(entry.position, recorded_as(entry), _asked_instead(instance, entry.seq))
+    if entry.digest != command.digest or entry.name != command.name or entry.kind != command.kind:
+        raise Mismatch(entry.position, recorded_as(entry), _difference(entry, command))
+    return command
+
+
+def expect_unfinished(instance: Instance, entry: Entry) -> None:
+    """Check that the code can still be cancelled.
+
+    Raises:
+        Mismatch: it has ended.
+    """
+    _check_follows(instance, entry)
+    if instance.outcome is not None:
+        raise Mismatch(entry.position, recorded_as(entry), _asked_instead(instance, 0))
+
+
+def decoded(instance: Instance, entry: Entry, command: Command, value: Any, unset: object) -> Any:
+    """Return what *entry* gives the code.
+
+    Raises:
+        Undecodable: the body does not fit the code that is here; nothing has changed.
+    """
+    detail = command.detail
+    if entry.failed:
+        value = _failure(instance, entry, value)
+    elif isinstance(detail, StepCall):
+        if value is unset:
+            value = detail.spec.value.load(instance.vault.open(entry.body, f"outcome of step {entry.name!r}"))
+    elif isinstance(detail, WaitCall):
+        if value is unset:
+            value = detail.value.load(instance.vault.open(entry.body, f"event {entry.name!r}"))
+        value = _arrival(entry, value)
+    return value
+
+
+def recorded_as(entry: Entry) -> str:
+    """Return an entry in words."""
+    return "a cancel" if entry.kind == Kind.CANCEL else _in_words(entry.kind, entry.name, entry.seq)
+
+
+def _check_follows(instance: Instance, entry: Entry) -> None:
+    if entry.position != instance.position or entry.at < instance.now:
+        raise ValueError(f"entry {entry.position} at {entry.at} does not follow position {instance.position} at {instance.now}")
+
+
+def _in_words(kind: str, name: str, seq: int) -> str:
+    if kind == Kind.TIMER:
+        return f"a timer (command {seq})"
+    what = "a wait for event" if kind == Kind.WAIT else "step" if kind == Kind.STEP else str(kind)
+    return f"{what} {name!r} (command {seq})"
+
+
+def _difference(entry: Entry, command: Command) -> str:
+    asked = _in_words(command.kind, command.name, command.seq)
+    if entry.kind != command.kind or entry.name != command.name:
+        return asked
+    return f"a timer for another time (command {command.seq})" if command.kind == Kind.TIMER else f"{asked} with other arguments"
+
+
+def _asked_instead(instance: Instance, seq: int) -> str:
+    if instance.outcome is not None:
+        return "nothing: it has ended"
+    if seq <= instance.seq:
+        return f"nothing: command {seq} has its outcome already or is no longer awaited"
+    awaited = ", ".join(_in_words(each.kind, each.name, each.seq) for each in list(instance.open.values())[:3])
+    return f"nothing of that number: it has asked for {instance.seq} commands and awaits {awaited or 'none of them'}"
+
+
+def _failure(instance: Instance, entry: Entry, value: Any) -> Exception:
+    if isinstance(value, BaseException):
+        error = raisable(value)
+    elif entry.kind == Kind.WAIT and not entry.body:
+        error = WaitTimeout(f"no event {entry.name!r} came in time")
+    else:
+        error = raisable(load_failure(instance.vault.open(entry.body, f"failure of {entry.kind} {entry.name!r}")))
+    came_from(error, entry.position)
+    return error
+
+
+def _arrival(entry: Entry, payload: Any) -> Arrival:
+    try:
+        event_id, received_at, correlation_id, name = json.loads(entry.info)
+    except ValueError as error:
+        raise Undecodable(f"entry {entry.position} does not say which event it consumed: {entry.info!r}") from error
+    return Arrival(payload, event_id, name, correlation_id, received_at)

@@ -1,0 +1,340 @@
+"""One generation in memory: its code on its own loop, fed with journal entries, and the commands it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from asyncio import _get_running_loop
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+from uuid import UUID
+
+from . import expecting
+from .awaiting import awaiting
+from .bridge import Bridges
+from .calls import StepAwaited, WaitAwaited, made
+from .closing import wind_down
+from .commands import Cancelled, Command, Continued, Failed, Outcome, Returned, StepSpec, TimerCall, WaitCall, WorkflowSpec
+from .draws import Draws
+from .endings import ended_by, leaves
+from .errors import ActivationTimeout, Dropped, NondeterminismRefused, WrongColour
+from .failures import dump_failure
+from .handles import Timer
+from .loop import Finalised, WorkflowLoop
+from .patches import Patches
+from .record import Entry, Kind
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from .seeds import Seeds
+    from .values import Vault
+
+UNSET: Any = object()  # deliver: the value is to be decoded from the entry
+
+
+@dataclass(frozen=True, slots=True)
+class RunInfo:
+    """What workflow code may know of its run."""
+
+    id: str
+    workflow: str
+    version: str
+    started_at: datetime
+    namespace: str
+    generation: int
+
+
+class ContinueAsNew(BaseException):
+    """Ends the generation's code: it goes on as another."""
+
+    def __init__(self, outcome: Continued) -> None:
+        super().__init__(f"continue as new: {outcome.workflow} {outcome.version}")
+        self.outcome = outcome
+
+
+class Instance:
+    """A generation's code, advanced entry by entry. Not thread-safe but for `interrupt`."""
+
+    __slots__ = (
+        "_bridges", "_cancelled", "_draws", "_issued", "_main", "_notes", "_patches", "_replaying", "_withdrawn",
+        "info", "loop", "now", "open", "outcome", "position", "seed", "seeds", "seq", "spec", "vault", "__weakref__",
+    )  # fmt: skip
+
+    def __init__(self, spec: WorkflowSpec, info: RunInfo, arguments: bytes, seeds: Seeds, started_at: int, vault: Vault) -> None:
+        self.spec, self.info, self.seeds, self.vault = spec, info, seeds, vault
+        self.seed = seeds.in_force(0)  # keys digests and draws
+        self.seq = 0  # of the last command
+        self.position = 0  # entries delivered and patches absorbed
+        self.now = started_at  # store µs
+        self.open: dict[int, Command] = {}
+        self.outcome: Outcome | None = None
+        self.loop = WorkflowLoop(self, started_at, int.from_bytes(self.seed, "big"))
+        self._bridges = Bridges(self.loop)
+        self._draws = Draws(self.seed)
+        self._patches = Patches()
+        self._issued: dict[int, Command] = {}
+        self._withdrawn: list[Command] = []
+        self._notes: list[object] = []
+        self._main: asyncio.Task[None] | bytes = arguments  # bytes: not started
+        self._cancelled = False  # a cancel was delivered
+        self._replaying = False
+
+    # ---- advancing -----------------------------------------------------------------------------
+
+    def start(self, *, replaying: bool, patches: Sequence[str] = ()) -> None:
+        """Run the code from its beginning to quiescence. *patches*: names of the PATCH entries recorded before anything else.
+
+        Raises:
+            Undecodable: the arguments do not fit the code.
+            ActivationTimeout: the watchdog ended it.
+        """
+        if not isinstance(self._main, bytes):
+            raise RuntimeError("the instance was started before")
+        args, kwargs = self.spec.arguments.load(self._main)
+        self._move(self.now, len(patches), patches, replaying)
+        outside = self.loop.enter()
+        try:
+            self._main = self.loop.create_task(self._code(args, kwargs), context=contextvars.Context())
+            self.loop.run()
+        finally:
+            self.loop.leave(outside)
+        self._settle_end()
+
+    def deliver(self, entry: Entry, *, replaying: bool, patches: Sequence[str] = (), value: Any = UNSET) -> None:
+        """Feed one entry to the code and run it to quiescence.
+
+        Args:
+            entry: the next one, not a PATCH.
+            replaying: it was recorded before; what `patched` is first asked is then False.
+            patches: names of the PATCH entries recorded right behind it.
+            value: what its body decodes to, where the caller knows.
+
+        Raises:
+            Mismatch: the code asked for something else; nothing was delivered.
+            Undecodable: its body does not fit the code; nothing was delivered.
+            ActivationTimeout: the watchdog ended it.
+        """
+        command = None
+        if entry.kind == "cancel":
+            expecting.expect_unfinished(self, entry)
+        else:
+            command = expecting.expected(self, entry)
+            value = expecting.decoded(self, entry, command, value, UNSET)
+            del self.open[entry.seq]
+            self._issued.pop(entry.seq, None)
+        self._move(entry.at, entry.position + 1 + len(patches), patches, replaying)
+        loop = self.loop
+        outside = loop.enter()
+        try:
+            if command is None:
+                self._cancel()
+            elif entry.kind == "timer":
+                loop.ready.append(command.future)
+            elif entry.failed:
+                command.future.set_exception(value)
+            else:
+                command.future.set_result(value)
+            loop.run()
+        finally:
+            loop.leave(outside)
+        if self.outcome is not None:
+            self._settle_end()
+
+    @property
+    def refusal(self) -> NondeterminismRefused | None:
+        """The first I/O or nondeterministic call that the loop refused the code, whatever became of the error."""
+        return self.loop.refusal
+
+    def take_issued(self) -> list[Command]:
+        """Return the commands asked for since the last call and still awaited, in order."""
+        issued = list(self._issued.values())
+        self._issued.clear()
+        return issued
+
+    def take_withdrawn(self) -> list[Command]:
+        """Return the commands that were taken before and that nobody awaits any more, in order."""
+        withdrawn, self._withdrawn = self._withdrawn, []
+        return withdrawn
+
+    def take_patches(self) -> list[tuple[str, bool]]:
+        """Return what `patched` answered for the first time, to be recorded right behind the entry delivered last."""
+        return self._patches.take()
+
+    def take_notes(self) -> list[object]:
+        """Return what was noted since the last call, to be released when its transition commits."""
+        notes, self._notes = self._notes, []
+        return notes
+
+    def awaiting(self) -> list[str]:
+        """Return in words what each unfinished task awaits."""
+        return awaiting(self.loop.tasks, self._bridges.frames())
+
+    def interrupt(self) -> None:
+        """End the activation under way even if the code swallows the watchdog's throw. From the watchdog's thread."""
+        self.loop.stopped = True
+
+    def close(self) -> None:
+        """Drop the instance: its code is ended, does nothing durable and makes no noise. Never raises; again does nothing."""
+        if self.loop.dead:
+            return
+        self.loop.dead = True
+        wind_down(self.loop)
+        self.loop.instance = None  # the cycle
+        self._main = b""
+        for kept in (self.open, self._issued, self._withdrawn, self._notes):
+            kept.clear()
+
+    # ---- for authoring: called by code that runs inside ------------------------------------------
+
+    def step(self, spec: StepSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        """Return a call of a step, asked for when first awaited."""
+        return StepAwaited(self, spec, args, kwargs)
+
+    def wait(self, call: WaitCall) -> Coroutine[Any, Any, expecting.Arrival]:
+        """Return a wait for an event, asked for when first awaited."""
+        return WaitAwaited(self, call)
+
+    def patched(self, name: str) -> bool:
+        """Return whether code guarded by *name* runs, the same answer for the whole generation."""
+        known = self._patches.known(name)
+        if known is not None:
+            return known
+        answer = not self._replaying and self.loop.live and not self.loop.refusing
+        if answer:
+            self.position += 1
+        return self._patches.answer(name, answer)
+
+    def note(self, record: object) -> None:
+        """Keep *record* until its transition commits; a replay and a dropped instance keep nothing."""
+        if not self._replaying and not self.loop.dead:
+            self._notes.append(record)
+
+    def rng(self) -> Random:
+        """Return the run's generator of random numbers."""
+        return self._draws.rng()
+
+    def uuid4(self) -> UUID:
+        """Return the run's next UUID."""
+        return self._draws.uuid4()
+
+    def continue_as_new(self, workflow: str, version: str, arguments: bytes) -> NoReturn:
+        """End this generation and begin the next with these encoded arguments."""
+        raise ContinueAsNew(Continued(workflow, version, arguments))
+
+    def in_bridge(self) -> bool:
+        """Return whether the caller is sync workflow code."""
+        return self._bridges.inside()
+
+    def blocking(self, awaitable: Awaitable[Any]) -> Any:
+        """Return the outcome of *awaitable*, from sync workflow code.
+
+        Raises:
+            WrongColour: the caller is not sync workflow code.
+        """
+        if not self._bridges.inside():
+            raise WrongColour("this call suspends a def workflow and was made elsewhere: in async code, await it")
+        return self._bridges.suspend(awaitable)
+
+    # ---- for calls and timers ----------------------------------------------------------------------
+
+    def outcome_of(self, make: Callable[[Instance], Command]) -> Generator[Any, Any, Any]:
+        """Ask for the command that *make* makes, await its outcome, withdraw it if the caller is cancelled."""
+        loop = self.loop
+        if not loop.live or loop.refusing:
+            yield from _refused(loop)
+        command = make(self)
+        self.open[command.seq] = self._issued[command.seq] = command
+        try:
+            return (yield from command.future)
+        except BaseException:
+            if loop.live:
+                self._withdraw(command.seq)
+            raise
+
+    def new_future(self) -> asyncio.Future[Any]:
+        """Return a future that no user sees."""
+        return asyncio.Future(loop=self.loop)
+
+    def issue_timer(self, timer: Timer, due: int) -> None:
+        """Make *timer* a command, due at *due* (store µs)."""
+        command = made(self, Kind.TIMER, "", b"%d" % due, TimerCall(due), timer)
+        timer.seq = command.seq
+        self.open[command.seq] = self._issued[command.seq] = command
+
+    def withdraw_timer(self, seq: int) -> None:
+        """Note that nobody waits for timer *seq* any more."""
+        if self.loop.live:
+            self._withdraw(seq)
+
+    # ---- inside ------------------------------------------------------------------------------------
+
+    def _move(self, now: int, position: int, patches: Sequence[str], replaying: bool) -> None:
+        self.now = self.loop.now = now
+        self.position = position
+        self._replaying = replaying
+        if patches:
+            self._patches.recorded(patches)
+        seed = self.seeds.in_force(position)
+        if seed is not self.seed and seed != self.seed:
+            self.seed = seed
+            self._draws.reseed(seed)
+
+    async def _code(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Run the workflow and fix the outcome in the moment it ends: commands are refused from here on."""
+        try:
+            if self.spec.is_async:
+                value = await self.spec.fn(*args, **kwargs)
+            else:
+                value = await self._bridges.drive(self.spec.fn, args, kwargs)
+            outcome: Outcome = Returned(self.spec.value.dump(value)[0])
+        except BaseException as error:
+            if self.loop.refusing or self.loop.stopped or isinstance(error, (ActivationTimeout, Dropped, KeyboardInterrupt)):
+                raise
+            outcome = self._ended(error)
+        self.outcome = outcome
+        self.loop.refusing = True
+
+    def _ended(self, error: BaseException) -> Outcome:
+        for leaf in leaves(error):
+            if isinstance(leaf, ContinueAsNew):
+                return leaf.outcome
+        if isinstance(error, asyncio.CancelledError) and self._cancelled:
+            return Cancelled(dump_failure(error))
+        return Failed(dump_failure(error), ended_by(error))
+
+    def _cancel(self) -> None:
+        self._cancelled = True
+        if isinstance(self._main, asyncio.Task):
+            self._main.cancel()
+
+    def _withdraw(self, seq: int) -> None:
+        command = self.open.pop(seq, None)
+        if command is not None and self._issued.pop(seq, None) is None:
+            self._withdrawn.append(command)
+
+    def _settle_end(self) -> None:
+        """Once the code has ended: cancel the tasks it left, and withdraw what they and it left open."""
+        if self.outcome is not None:
+            wind_down(self.loop)
+            for seq in list(self.open):
+                self._withdraw(seq)
+
+
+def current() -> Instance | None:
+    """Return the instance whose workflow code calls this, None elsewhere."""
+    loop = _get_running_loop()
+    if type(loop) is WorkflowLoop:
+        instance: Instance | None = loop.instance
+        return instance
+    return None
+
+
+def _refused(loop: WorkflowLoop) -> Generator[None, None, NoReturn]:
+    """Refuse a command by raising; code that swallows even that, again and again, is suspended for good."""
+    if not loop.live or loop.may_raise():
+        raise Finalised
+    while True:
+        yield
