@@ -42,7 +42,7 @@ class SQLiteStore:
         self._near = Session(place, host, 0)  # short reads on the caller's thread
         self._far = Session(place, host, lock_wait)  # long reads on the reader's thread
         self._step = Session(place, host, lock_wait)  # transactional steps
-        self._watch = Watch(self._near, host)
+        self._watch = Watch(self._writer, host)
         self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
         self._sends: Grouped[NewEvent, Received | EventClash] = Grouped(host, self._send)
 

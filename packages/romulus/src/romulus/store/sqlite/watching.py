@@ -1,4 +1,7 @@
-"""Noticing commits of other connections and processes: `PRAGMA data_version`, looked at every 20 ms while somebody listens."""
+"""Noticing commits of others: `PRAGMA data_version`, looked at every 20 ms while somebody listens.
+
+It is looked at on the writer's connection, where it tells of everybody's commits but our own: the hub tells of those.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,21 @@ from typing import Final
 from romulus.core.errors import StoreUnavailable
 from romulus.core.ports import Host
 
-from .session import Session
+from .writer import Writer
 
 LOOK_EVERY: Final = 20_000  # µs
+MISSED_MAX: Final = 5  # looks at a busy writer, then a hint is given without looking
 
 
 class Watch:
     """One look at the file for all listeners."""
 
-    def __init__(self, session: Session, host: Host) -> None:
-        self._session, self._host = session, host
+    def __init__(self, writer: Writer, host: Host) -> None:
+        self._writer, self._host = writer, host
         self._listeners: set[asyncio.Event] = set()
         self._handle: asyncio.Handle | None = None
-        self._seen: int | None = None
+        self._seen = 0
+        self._missed = 0
 
     async def changes(self) -> AsyncIterator[None]:
         """Yield soon after somebody else has committed."""
@@ -49,12 +54,18 @@ class Watch:
 
     def _look(self) -> None:
         self._handle = None
-        try:
-            version = self._session.read(lambda s: s.value("watch", "PRAGMA data_version"))
-        except StoreUnavailable:
-            version = self._seen  # busy for a moment: the next look tells
-        if version != self._seen:
-            self._seen = version
+        if self._changed():
             for event in self._listeners:
                 event.set()
         self._plan()
+
+    def _changed(self) -> bool:
+        try:
+            version = self._writer.glance(lambda s: s.value("watch", "PRAGMA data_version"))
+        except StoreUnavailable:
+            version = None
+        self._missed = self._missed + 1 if version is None else 0
+        if version is None:
+            return self._missed % MISSED_MAX == 0
+        seen, self._seen = self._seen, version
+        return version != seen

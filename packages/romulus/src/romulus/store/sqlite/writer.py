@@ -75,6 +75,10 @@ class Writer:
         self._enter(work, future)
         return await future
 
+    def glance(self, look: Callable[[Session], T]) -> T | None:
+        """Return what *look*, a short read, says; None while the connection is in use."""
+        return None if self._busy else self.session.read(look)
+
     async def hold(self) -> Callable[[], None]:
         """Wait for the writer and keep everybody else out until the returned function is called."""
         future: asyncio.Future[Callable[[], None]] = asyncio.get_running_loop().create_future()
