@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from romulus.core.instance import RunInfo
 
 import romulus
 from romulus.authoring.current import Attempt, attempt_var
 from romulus.authoring.resource import ResourceSet
+from romulus.core.instance import RunInfo
 
 RUN = RunInfo("run-1", "sell", "1", datetime(2026, 1, 1, tzinfo=UTC), "default", 1)
 happened: list[str] = []
