@@ -61,7 +61,7 @@ class Watch:
 
     def _changed(self) -> bool:
         try:
-            version = self._writer.glance(lambda s: s.value("watch", "PRAGMA data_version"))
+            version: int | None = self._writer.glance(lambda s: s.value("watch", "PRAGMA data_version"))
         except StoreUnavailable:
             version = None
         self._missed = self._missed + 1 if version is None else 0

@@ -64,10 +64,6 @@ class SQLiteLease:
         """Write one transition from the lease's thread."""
         return apply(self._session, [transition])[0]
 
-    def apply(self, transition: Transition) -> Verdict:
-        """Write one transition from the lease thread."""
-        return apply(self._session, [transition])[0]
-
     def close(self) -> None:
         """Close the lease's connection."""
         self._session.close()

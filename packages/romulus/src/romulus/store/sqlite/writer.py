@@ -77,7 +77,10 @@ class Writer:
 
     def glance(self, look: Callable[[Session], T]) -> T | None:
         """Return what *look*, a short read, says; None while the connection is in use."""
-        return None if self._busy else self.session.read(look)
+        if self._busy:
+            return None
+        self.session.patience.limit = 0
+        return self.session.read(look)
 
     async def hold(self) -> Callable[[], None]:
         """Wait for the writer and keep everybody else out until the returned function is called."""
