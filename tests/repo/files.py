@@ -11,7 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def committed() -> list[Path]:
     """Return every committed file that is here."""
-    listed = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    listed = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True
+    ).stdout
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
 
 
