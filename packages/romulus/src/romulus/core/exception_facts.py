@@ -1,6 +1,6 @@
 """What an exception says of itself, as JSON data; each question it answers badly is answered for it.
 
-Everything is bounded: length of texts, depth of causes and groups, number of exceptions and notes.
+Everything is bounded: texts one by one and together, depth of causes and groups, number of exceptions, notes and attributes.
 """
 
 from __future__ import annotations
@@ -13,22 +13,42 @@ from .errors import ActivationTimeout, Dropped
 from .plain import Refused, pack
 from .text import escaped
 
-TEXT_MAX = 16_384  # characters of a message, a note, or packed arguments
-TRACEBACK_MAX = 32_768  # characters; the end is kept, where the cause stands
+TEXT_MAX = 16_384  # characters of a message or note, and of packed arguments; all together 4 times that
+TRACEBACK_MAX = 16_384  # characters; the end is kept, where the exception stands
 NOTES_MAX = 50
 ATTRIBUTES_MAX = 50
 DEPTH_MAX = 20  # causes and groups inside each other
 EXCEPTIONS_MAX = 100  # in one failure, causes and members of groups together
+TRACEBACK = "romulus_traceback"  # attribute of a rebuilt exception
 
 T = TypeVar("T")
+_CAUSE: Any = BaseException.__dict__["__cause__"]  # a class may hide them behind attributes of its own
+_ARGS: Any = BaseException.__dict__["args"]
 
 
 def facts(exc: BaseException, text_max: int) -> dict[str, Any]:
     """Return what is stored of *exc*. Never raises because of what the exception does."""
-    found = _Walk(text_max).one(exc, 0)
+    found = quietly(lambda: _Walk(text_max).one(exc, ()), None) or bare_facts(exc, text_max)
     text = quietly(lambda: "".join(traceback.format_exception(exc)), "")
-    found["traceback"] = escaped(text[-TRACEBACK_MAX:])
+    found["traceback"] = escaped(text[-min(TRACEBACK_MAX, text_max) :])
     return found
+
+
+def bare_facts(exc: BaseException, text_max: int) -> dict[str, Any]:
+    """Return the type and message of *exc* only."""
+    return {"type": type_of(exc), "message": cut(message_of(exc), text_max)}
+
+
+def type_of(exc: BaseException) -> str:
+    """Return "module:qualified name" of the class of *exc*."""
+    cls = type(exc)
+    return escaped(quietly(lambda: f"{cls.__module__}:{cls.__qualname__}", "builtins:BaseException")[:500])
+
+
+def message_of(exc: BaseException) -> str:
+    """Return what *exc* says, or that it cannot be read."""
+    text = quietly(lambda: exc.message if isinstance(exc, BaseExceptionGroup) else str(exc), None)
+    return text if isinstance(text, str) else "<its message cannot be read>"
 
 
 def quietly(ask: Callable[[], T], otherwise: T) -> T:
@@ -52,66 +72,65 @@ class _Walk:
 
     def __init__(self, text_max: int) -> None:
         self.text_max = text_max
-        self.seen: set[int] = set()
+        self.chars_left = 4 * text_max
+        self.exceptions_left = EXCEPTIONS_MAX
 
-    def one(self, exc: BaseException, depth: int) -> dict[str, Any]:
-        self.seen.add(id(exc))
-        found: dict[str, Any] = {"type": _type_of(exc), "message": self.message(exc)}
-        self.arguments(exc, found)
+    def one(self, exc: BaseException, above: tuple[int, ...]) -> dict[str, Any]:
+        self.exceptions_left -= 1
+        found: dict[str, Any] = {"type": type_of(exc), "message": self.text(message_of(exc))}
+        if not isinstance(exc, BaseExceptionGroup):
+            self.arguments(exc, found)
+        self.state(exc, found)
         self.notes(exc, found)
-        self.inner(exc, found, depth)
+        self.inner(exc, found, (*above, id(exc)))
         return found
 
-    def message(self, exc: BaseException) -> str:
-        text = quietly(lambda: exc.message if isinstance(exc, BaseExceptionGroup) else str(exc), None)
-        return cut(text, self.text_max) if isinstance(text, str) else "<its message cannot be read>"
+    def text(self, text: str) -> str:
+        kept = cut(text, min(self.text_max, self.chars_left))
+        self.chars_left = max(self.chars_left - len(kept), 0)
+        return kept
 
     def arguments(self, exc: BaseException, found: dict[str, Any]) -> None:
-        if isinstance(exc, BaseExceptionGroup):
-            return
         args = quietly(lambda: self.packed(_arguments_of(exc)), None)
         if args is not None:
             found["args"] = args
-        state = self.state(exc)
-        if state:
-            found["state"] = state
 
-    def state(self, exc: BaseException) -> dict[str, Any]:
-        """Return its attributes, as far as they are plain."""
+    def state(self, exc: BaseException, found: dict[str, Any]) -> None:
+        """Keep its attributes, as far as they are plain."""
         attributes: list[tuple[str, Any]] = quietly(lambda: list(vars(exc).items()), [])
-        packed = {escaped(name): self.packed(value) for name, value in attributes[:ATTRIBUTES_MAX] if not name.startswith("__")}
-        return {name: value for name, value in packed.items() if value is not None}
+        own = [(name, value) for name, value in attributes[:ATTRIBUTES_MAX] if not name.startswith("__") and name != TRACEBACK]
+        packed = {escaped(name): self.packed(value) for name, value in own}
+        kept = {name: value for name, value in packed.items() if value is not None}
+        if kept:
+            found["state"] = kept
 
     def packed(self, value: Any) -> Any:
+        """Return *value* packed, in a list to tell a packed None from none."""
         try:
-            return [pack(value, self.text_max)]
+            data, size = pack(value, min(self.text_max, self.chars_left))
         except Refused:
             return None
+        self.chars_left -= size
+        return [data]
 
     def notes(self, exc: BaseException, found: dict[str, Any]) -> None:
         notes: list[Any] = quietly(lambda: list(getattr(exc, "__notes__", ())), [])
-        texts = [cut(note, self.text_max) for note in notes[:NOTES_MAX] if isinstance(note, str)]
+        texts = [self.text(note) for note in notes[:NOTES_MAX] if isinstance(note, str)]
         if len(notes) > NOTES_MAX:
             texts.append(f"… ({len(notes) - NOTES_MAX:,} more notes)")
         if texts:
             found["notes"] = texts
 
-    def inner(self, exc: BaseException, found: dict[str, Any], depth: int) -> None:
-        cause = exc.__cause__
-        if cause is not None and self.room(cause, depth):
-            found["cause"] = self.one(cause, depth + 1)
+    def inner(self, exc: BaseException, found: dict[str, Any], above: tuple[int, ...]) -> None:
+        cause = _CAUSE.__get__(exc)
+        if cause is not None and self.room(cause, above):
+            found["cause"] = self.one(cause, above)
         if isinstance(exc, BaseExceptionGroup):
-            members = [self.one(member, depth + 1) for member in exc.exceptions if self.room(member, depth)]
-            found["members"] = members
-            found["cut"] = len(exc.exceptions) - len(members)
+            found["members"] = [self.one(member, above) for member in exc.exceptions if self.room(member, above)]
+            found["cut"] = len(exc.exceptions) - len(found["members"])
 
-    def room(self, exc: BaseException, depth: int) -> bool:
-        return depth < DEPTH_MAX and len(self.seen) < EXCEPTIONS_MAX and id(exc) not in self.seen
-
-
-def _type_of(exc: BaseException) -> str:
-    cls = type(exc)
-    return escaped(f"{cls.__module__}:{cls.__qualname__}")
+    def room(self, exc: BaseException, above: tuple[int, ...]) -> bool:
+        return self.exceptions_left > 0 and len(above) < DEPTH_MAX and id(exc) not in above
 
 
 def _arguments_of(exc: BaseException) -> tuple[Any, ...]:
@@ -119,4 +138,4 @@ def _arguments_of(exc: BaseException) -> tuple[Any, ...]:
     reduced: Any = exc.__reduce__() if isinstance(exc, OSError) else None
     if isinstance(reduced, tuple) and len(reduced) >= 2 and reduced[0] is type(exc):
         return tuple(reduced[1])
-    return tuple(exc.args)
+    return tuple(_ARGS.__get__(exc))

@@ -10,7 +10,7 @@ import importlib
 from typing import Any
 
 from .errors import ActivationTimeout, Dropped, RomulusError, StepFailed
-from .exception_facts import quietly
+from .exception_facts import TRACEBACK, quietly
 from .plain import unpack
 from .text import escaped
 
@@ -25,7 +25,7 @@ def rebuild(found: dict[str, Any]) -> BaseException:
         exc.add_note(note)
     if "cause" in found:
         exc.__cause__ = rebuild(found["cause"])
-    _set(exc, "romulus_traceback", found.get("traceback", ""))
+    _set(exc, TRACEBACK, found.get("traceback", ""))
     return exc
 
 
@@ -59,7 +59,7 @@ def _made(cls: type[BaseException], found: dict[str, Any]) -> BaseException | No
     state = {name: unpack(value[0]) for name, value in found.get("state", {}).items()}
     message = found.get("message", "")
     for args in _candidates(found):
-        made = quietly(lambda args=args: cls(*args), None)  # type: ignore[misc]
+        made = quietly(lambda args=args: cls(*args), None)
         if type(made) is cls and _says(made, message):
             return _with_state(made, state)
     if issubclass(cls, RomulusError):

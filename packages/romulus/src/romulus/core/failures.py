@@ -1,25 +1,33 @@
 """Exceptions as bytes and back, whatever they are: this may never break a worker or a listing.
 
-`encoding` of what an exception says of itself is in `exception_facts`, making one again in `exception_rebuild`.
+What an exception says of itself is `exception_facts`' business, making one again that of `exception_rebuild`.
 """
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from .errors import StepFailed
-from .exception_facts import TEXT_MAX, facts
+from .exception_facts import TEXT_MAX, bare_facts, facts
 from .exception_rebuild import rebuild
 
 _LINE_MAX = 300  # characters of a listing's line
+_UNREADABLE = "the stored failure cannot be read"
+_BYTES_PER_CHAR = 6  # at most, in JSON
 
 
-def dump_failure(exc: BaseException, *, text_max: int = TEXT_MAX) -> bytes:
+def dump_failure(exc: BaseException, *, text_max: int = TEXT_MAX, bytes_max: int | None = None) -> bytes:
     """Return *exc* encoded: type, message, arguments where they are plain, notes, cause, members and traceback text.
 
-    Texts are cut to *text_max* characters. Never raises, whatever the exception does.
+    Texts are cut to *text_max* characters. Where all that is over *bytes_max*, only the type and the beginning of the message
+    are kept. Never raises, whatever the exception does.
     """
-    return json.dumps(facts(exc, text_max), separators=(",", ":")).encode()
+    data = _encoded(facts(exc, text_max))
+    if bytes_max is None or len(data) <= bytes_max:
+        return data
+    room = max(bytes_max - 200, 0) // _BYTES_PER_CHAR
+    return _encoded(bare_facts(exc, min(text_max, room)))
 
 
 def load_failure(data: bytes) -> BaseException:
@@ -28,27 +36,39 @@ def load_failure(data: bytes) -> BaseException:
     Its `romulus_traceback` is the traceback's text where it was raised.
     """
     try:
-        found = json.loads(data)
-        return rebuild(found if isinstance(found, dict) else {})
-    except Exception:  # noqa: BLE001  # whatever is wrong with it, a listing goes on
-        return StepFailed("the stored failure cannot be read", "")
+        return rebuild(_decoded(data))
+    except Exception:  # noqa: BLE001  # whatever is wrong with it, the caller goes on
+        return StepFailed(_UNREADABLE)
 
 
 def describe_failure(data: bytes) -> str:
     """Return one line about the failure for listings. Never raises."""
     try:
-        found = json.loads(data)
-        return _line(str(found.get("type", "")), str(found.get("message", "")))
-    except Exception:  # noqa: BLE001  # whatever is wrong with it, a listing goes on
-        return "the stored failure cannot be read"
+        return _line(_decoded(data))
+    except Exception:  # noqa: BLE001  # a listing goes on
+        return _UNREADABLE
 
 
-def _line(type_name: str, message: str) -> str:
-    name = type_name.rpartition(":")[2] or "error"
-    text = " ".join(message.split())
-    return _cut_line(f"{name}: {text}" if text else name)
+def _encoded(found: dict[str, Any]) -> bytes:
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _cut_line(line: str) -> str:
-    visible = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line[: _LINE_MAX + 1])
-    return visible if len(visible) <= _LINE_MAX else visible[: _LINE_MAX - 1] + "…"
+def _decoded(data: bytes) -> dict[str, Any]:
+    found = json.loads(data)
+    if not isinstance(found, dict) or "type" not in found:
+        raise TypeError(_UNREADABLE)
+    return found
+
+
+def _line(found: dict[str, Any]) -> str:
+    name = str(found["type"]).rpartition(":")[2]
+    if name == StepFailed.__name__:  # stands in for another class
+        name = str(found.get("state", {}).get("type_name", [""])[0]) or name
+    members = len(found.get("members", ())) + found.get("cut", 0)
+    text = " ".join(str(found.get("message", "")).split()) + (f" ({members:,} exceptions)" if members else "")
+    return _visible(f"{name}: {text}" if text else name)
+
+
+def _visible(line: str) -> str:
+    shown = "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in line[: _LINE_MAX + 1])
+    return shown if len(shown) <= _LINE_MAX else shown[: _LINE_MAX - 1] + "…"

@@ -14,13 +14,14 @@ class Refused(Exception):
     """The value is not of the set, or is too large."""
 
 
-def pack(value: Any, chars_max: int) -> Any:
-    """Return *value* as JSON data; texts and numbers of items together at most *chars_max*.
+def pack(value: Any, chars_max: int) -> tuple[Any, int]:
+    """Return *value* as JSON data and its size: characters and items together, at most *chars_max*.
 
     Raises:
         Refused: it is not made of None, bool, int, float, str, bytes, tuple, list and dict with str keys.
     """
-    return _Packing(chars_max).pack(value, 0)
+    packing = _Packing(chars_max)
+    return packing.pack(value, 0), chars_max - packing.left
 
 
 def unpack(data: Any) -> Any:

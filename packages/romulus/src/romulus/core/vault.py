@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from .errors import SerializationError, Undecodable, ValueTooLarge
+from .failures import dump_failure
 
 
 class Codec(Protocol):
@@ -39,6 +40,15 @@ class Vault:
                 f"{what} is {len(plain):,} bytes, over the limit of {self._max:,} bytes (value_max_bytes); "
                 "store it elsewhere and pass a reference, or raise the limit"
             )
+        return plain if self._codec is None else self._encode(self._codec, plain, what)
+
+    def seal_failure(self, exc: BaseException, what: str) -> bytes:
+        """Return what is stored for *exc* (`core.failures`), cut so that it fits the limit.
+
+        Raises:
+            SerializationError: the codec failed or returned no bytes.
+        """
+        plain = dump_failure(exc, bytes_max=self._max)
         return plain if self._codec is None else self._encode(self._codec, plain, what)
 
     def open(self, stored: bytes, what: str) -> bytes:
