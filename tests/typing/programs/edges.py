@@ -1,5 +1,5 @@
 """Misuse and edges: what the decorators make of odd functions, and calls that checkers refuse."""
-# ruff: noqa: F821 - reveal_type is for type checkers
+# ruff: noqa: A002, F821 - reveal_type is for type checkers, `id=` the user's own argument
 
 from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
