@@ -54,6 +54,11 @@ class Bridges:
             if not inner.dead:
                 _unending.append(inner)
 
+    def abandon(self) -> None:
+        """Keep for good what would not end: freeing it would run its code again."""
+        _unending.extend(inner for inner in self._drivers if not inner.dead)
+        self._drivers.clear()
+
     def frames(self) -> list[Any]:
         """Return the innermost frame of each suspended greenlet."""
         return [inner.gr_frame for inner in self._drivers if inner.gr_frame is not None]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from .loop import WorkflowLoop
@@ -13,20 +15,21 @@ CALLBACKS_TASK_MAX = 20
 
 def wind_down(loop: WorkflowLoop) -> None:
     """Cancel what is left in creation order, run it to its end within bounds, close the rest. Commands raise; nothing escapes."""
-    loop.refusing, loop.stopped = True, False
+    loop.refusing, loop.halted = True, False
     outside = loop.enter()
     try:
         _cancel_and_drain(loop)
-        _close_tasks(loop)
-        _close_generators(loop)
+        with _silence(any(not task.done() for task in loop.tasks)):
+            _close_tasks(loop)
+            _close_generators(loop)
+            _forget(loop)
     finally:
         loop.leave(outside)
-        _forget(loop)
 
 
 def _cancel_and_drain(loop: WorkflowLoop) -> None:
     left, cancelled = CALLBACKS_BASE_MAX, 0
-    while left > 0 and not loop.stopped:
+    while left > 0 and not loop.halted:
         for task in loop.tasks[cancelled:]:  # those created while winding down too
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             _swallow(task.cancel)
@@ -36,6 +39,23 @@ def _cancel_and_drain(loop: WorkflowLoop) -> None:
         handle, left = loop.ready.popleft(), left - 1
         if not handle._cancelled:
             _swallow(handle._context.run, handle._callback, *handle._args)
+
+
+@contextmanager
+def _silence(wanted: bool) -> Iterator[None]:
+    """Drop what the interpreter says of code that swallows even its own closing, where there is such code."""
+    if not wanted:
+        yield
+        return
+    heard, sys.unraisablehook = sys.unraisablehook, _unheard
+    try:
+        yield
+    finally:
+        sys.unraisablehook = heard
+
+
+def _unheard(unraisable: object) -> None:
+    """Say nothing."""
 
 
 def _close_tasks(loop: WorkflowLoop) -> None:

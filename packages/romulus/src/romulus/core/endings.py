@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 
 from .errors import StepFailed
 
@@ -21,7 +22,8 @@ def raisable(error: BaseException) -> Exception:
 
 def came_from(error: BaseException, position: int) -> None:
     """Remember that *error* is the outcome at *position*."""
-    object.__setattr__(error, _CAME_FROM, position)
+    with suppress(Exception):  # a class of an extension may allow no attributes: its origin is then not known
+        object.__setattr__(error, _CAME_FROM, position)
 
 
 def ended_by(error: BaseException) -> int | None:

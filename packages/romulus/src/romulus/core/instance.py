@@ -59,13 +59,14 @@ class Instance:
     """A generation's code, advanced entry by entry. Not thread-safe but for `interrupt`."""
 
     __slots__ = (
-        "_bridges", "_cancelled", "_draws", "_issued", "_main", "_notes", "_patches", "_replaying", "_withdrawn",
-        "info", "loop", "now", "open", "outcome", "position", "seed", "seeds", "seq", "spec", "vault", "__weakref__",
+        "__weakref__", "_bridges", "_cancelled", "_draws", "_issued", "_main", "_notes", "_patches", "_replaying", "_reseeded",
+        "_withdrawn", "info", "loop", "now", "open", "outcome", "position", "seed", "seeds", "seq", "spec", "vault",
     )  # fmt: skip
 
     def __init__(self, spec: WorkflowSpec, info: RunInfo, arguments: bytes, seeds: Seeds, started_at: int, vault: Vault) -> None:
         self.spec, self.info, self.seeds, self.vault = spec, info, seeds, vault
         self.seed = seeds.in_force(0)  # keys digests and draws
+        self._reseeded = len(tuple(seeds)) > 1
         self.seq = 0  # of the last command
         self.position = 0  # entries delivered and patches absorbed
         self.now = started_at  # store µs
@@ -92,7 +93,7 @@ class Instance:
             ActivationTimeout: the watchdog ended it.
         """
         if not isinstance(self._main, bytes):
-            raise RuntimeError("the instance was started before")
+            raise RuntimeError("the instance was started before")  # noqa: TRY004 - nobody passed a wrong type
         args, kwargs = self.spec.arguments.load(self._main)
         self._move(self.now, len(patches), patches, replaying)
         outside = self.loop.enter()
@@ -174,14 +175,14 @@ class Instance:
 
     def interrupt(self) -> None:
         """End the activation under way even if the code swallows the watchdog's throw. From the watchdog's thread."""
-        self.loop.stopped = True
+        self.loop.stop_now()
 
     def close(self) -> None:
         """Drop the instance: its code is ended, does nothing durable and makes no noise. Never raises; again does nothing."""
         if self.loop.dead:
             return
         self.loop.dead = True
-        wind_down(self.loop)
+        self._wind_down()
         self.loop.instance = None  # the cycle
         self._main = b""
         for kept in (self.open, self._issued, self._withdrawn, self._notes):
@@ -277,8 +278,11 @@ class Instance:
         self._replaying = replaying
         if patches:
             self._patches.recorded(patches)
-        seed = self.seeds.in_force(position)
-        if seed is not self.seed and seed != self.seed:
+        if self._reseeded:
+            self._reseed(self.seeds.in_force(position))
+
+    def _reseed(self, seed: bytes) -> None:
+        if seed != self.seed:
             self.seed = seed
             self._draws.reseed(seed)
 
@@ -295,7 +299,7 @@ class Instance:
                 raise
             outcome = self._ended(error)
         self.outcome = outcome
-        self.loop.refusing = True
+        self.loop.refusing = self.loop.halted = True
 
     def _ended(self, error: BaseException) -> Outcome:
         for leaf in leaves(error):
@@ -318,9 +322,13 @@ class Instance:
     def _settle_end(self) -> None:
         """Once the code has ended: cancel the tasks it left, and withdraw what they and it left open."""
         if self.outcome is not None:
-            wind_down(self.loop)
+            self._wind_down()
             for seq in list(self.open):
                 self._withdraw(seq)
+
+    def _wind_down(self) -> None:
+        wind_down(self.loop)
+        self._bridges.abandon()
 
 
 def current() -> Instance | None:

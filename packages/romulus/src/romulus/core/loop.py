@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVarTuple
 
 from .errors import ActivationTimeout, Dropped
-from .handles import Callback, Ready, Timer
+from .handles import Ready, Timer
 from .iteration import exchange
 from .refusing import RefusingLoop
 from .tasks import HASH_MASK, RunFuture, RunTask, hash_gathering, mixed
@@ -23,6 +23,7 @@ TIMER_MAX = 1_000 * 366 * 86_400 * 1_000_000  # µs: a thousand years
 REFUSALS_MAX = 1_000  # commands refused by raising; code that swallows them all is then suspended for good
 _KEPT_MIN = 64  # tasks and generators kept before the finished ones are looked for
 _new_ready = Ready.__new__
+Ts = TypeVarTuple("Ts")
 Outside = tuple[asyncio.AbstractEventLoop | None, Any]
 
 
@@ -62,7 +63,8 @@ class WorkflowLoop(RefusingLoop):
         self.live_before = False  # `live`, while garbage is collected
         self.refusing = False  # the code has ended or is being dropped: commands raise
         self.dead = False  # dropped: nothing it does is kept
-        self.stopped = False  # set by the watchdog, from its thread
+        self.stopped = False  # by the watchdog, from its thread
+        self.halted = False  # no callback is called any more: stopped, or the code has ended
         self.tasks: list[RunTask] = []  # in creation order, finished ones among them for a while; strong, so that none is collected
         self.generators: list[AsyncGenerator[Any, Any]] = []
         self._hash_seed = hash_seed & HASH_MASK
@@ -92,7 +94,7 @@ class WorkflowLoop(RefusingLoop):
         """Return seconds from the generation's start to the last delivered entry."""
         return (self.now - self.started_at) / 1e6
 
-    def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Ready:
+    def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> Ready:
         """Call *callback* in this activation, after what was scheduled before."""
         if not self.live:
             raise Finalised
@@ -104,11 +106,11 @@ class WorkflowLoop(RefusingLoop):
         self.ready.append(handle)
         return handle
 
-    def call_later(self, delay: float, callback: Callback, *args: Any, context: Context | None = None) -> Timer:
+    def call_later(self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> Timer:
         """Call *callback* once *delay* seconds have passed, through a journal entry."""
         return self.call_at(self.time() + delay, callback, *args, context=context)
 
-    def call_at(self, when: float, callback: Callback, *args: Any, context: Context | None = None) -> Timer:
+    def call_at(self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> Timer:
         """Call *callback* when `time()` has reached *when*, through a journal entry; soon if it already has."""
         if not self.live:
             raise Finalised
@@ -187,13 +189,13 @@ class WorkflowLoop(RefusingLoop):
                 sys.set_asyncgen_hooks(*outside[1])
 
     def run(self) -> None:
-        """Call what is ready until nothing is.
+        """Call what is ready until nothing is, or until the code has ended.
 
         Raises:
             ActivationTimeout: the watchdog ended the activation, whether or not workflow code swallowed its throw.
         """
         ready = self.ready
-        while ready and not self.stopped:
+        while ready and not self.halted:
             handle = ready.popleft()
             if not handle._cancelled:
                 try:
@@ -202,6 +204,10 @@ class WorkflowLoop(RefusingLoop):
                     self._raised(error)
         if self.stopped:
             raise ActivationTimeout
+
+    def stop_now(self) -> None:
+        """End the activation under way; the instance can only be closed then."""
+        self.stopped = self.halted = True
 
     def next_hash(self) -> int:
         """Return the next of the run's hashes."""
@@ -215,7 +221,7 @@ class WorkflowLoop(RefusingLoop):
 
     def _raised(self, error: BaseException) -> None:
         if isinstance(error, (ActivationTimeout, KeyboardInterrupt)):
-            self.stopped = True
+            self.stop_now()
             raise error
         if not isinstance(error, SystemExit):
             self.call_exception_handler({"message": "Exception in callback", "exception": error})
