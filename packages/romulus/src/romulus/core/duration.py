@@ -43,7 +43,7 @@ def _seconds(value: float, field: str) -> int:
         return value * 1_000_000
     if not math.isfinite(value):
         raise InvalidSetting(f"{field} must be finite, got {value!r}; leave it out where None means no limit")
-    return round(value * 1_000_000) if abs(value) < 1e12 else int(math.copysign(DURATION_MAX + 1, value))
+    return round(value * 1_000_000) if abs(value) < 1e12 else int(value) * 1_000_000
 
 
 def instant(value: datetime, field: str) -> int:

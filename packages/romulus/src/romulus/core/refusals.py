@@ -80,6 +80,8 @@ def _changed(site: Site, found: Difference) -> SerializationError:
         return secret(site, found.where())
     if found.lost:
         return SerializationError(f"{about} ({type_name(given)}) would be lost: the annotation has no place for it")
+    if getattr(found.given, "fold", 0) and given is decoded:
+        return SerializationError(f"{about} is {type_name(given)} with fold=1, which is kept only with a time zone; give it one")
     into = f"another {type_name(given)}" if given is decoded else type_name(decoded)
     return SerializationError(
         f"{about} is {type_name(given)} and would come back as {into}; "
