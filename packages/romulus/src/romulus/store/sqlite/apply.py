@@ -73,7 +73,7 @@ def _those_that_hold(session: Session, transitions: Sequence[Transition], now: i
         applied = {t.id for t in good}
     else:
         applied = {t.id for t in good if _together(session, [t], now)}
-    return [Verdict.APPLIED if t.id in applied else _refuse(session, t, now) for t in transitions]
+    return [Verdict.APPLIED if t.id in applied else refuse(session, t, now) for t in transitions]
 
 
 def _one_each(transitions: Sequence[Transition]) -> bool:
@@ -89,7 +89,7 @@ def _together(session: Session, transitions: Sequence[Transition], now: int) -> 
     return written
 
 
-def _refuse(session: Session, t: Transition, now: int) -> Verdict:
+def refuse(session: Session, t: Transition, now: int) -> Verdict:
     if was_applied(session, t):
         return Verdict.APPLIED
     detail = {"transition": t.id, "change": t.change, "revision": t.revision, "position": t.position, "generation": t.generation}

@@ -187,8 +187,8 @@ class SQLiteStore:
         """Begin a transaction for a transactional step."""
         release = await self._writer.hold()
         try:
-            transaction = SQLiteTransaction(self._step, self._writer, release)
-            transaction.begin()
+            transaction = SQLiteTransaction(self._step, release)
+            await transaction.begin(self._writer.patience)
         except BaseException:
             release()
             raise

@@ -2,51 +2,77 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import BatchRejected
 
-from .apply import write_all
+from .apply import refuse, write_all
+from .faults import FileBusy
 from .session import Session
-from .writer import Writer
 
 
 class SQLiteTransaction:
     """Holds the store's writer from `begin` to `commit` or `rollback`, on a connection of its own."""
 
-    def __init__(self, session: Session, writer: Writer, release: Callable[[], None]) -> None:
-        self._session, self._writer, self._release = session, writer, release
+    def __init__(self, session: Session, release: Callable[[], None]) -> None:
+        self._session, self._release = session, release
         self._committing = self._ended = False
+        self._open = True
         self.connection: Any = session.connection
 
-    def begin(self) -> None:
-        """Begin the transaction; from now on only `commit` can commit it."""
-        self._session.read(lambda s: s.run("step.begin", "BEGIN IMMEDIATE"))
+    async def begin(self, patience: int) -> None:
+        """Begin the transaction; from now on only `commit` can commit it. Waits up to *patience* µs for the file, off the thread."""
+        host, session = self._session.host, self._session
+        until, session.patience.limit = host.monotonic() + patience, 0
+        while True:
+            try:
+                session.read(lambda s: s.run("step.begin", "BEGIN IMMEDIATE"))
+                break
+            except FileBusy:
+                if host.monotonic() >= until:
+                    raise
+            await self._pause()
         self.connection.set_commit_hook(lambda: not self._committing)
         self.connection.set_rollback_hook(self._rolled_back)
 
     async def commit(self, transition: Transition) -> Verdict:
         """Write the guarded transition as the last statements and commit; REFUSED rolls everything back."""
-        if self._ended:
-            raise BatchRejected("the step's body ended the transaction itself: leave BEGIN, COMMIT and ROLLBACK to the engine")
+        session = self._session
         try:
-            if not write_all(self._session, [transition], self._session.host.wall()):
-                return Verdict.REFUSED
+            if self._ended:
+                raise BatchRejected("the step's body ended the transaction itself: leave BEGIN, COMMIT and ROLLBACK to the engine")
+            if not write_all(session, [transition], session.host.wall()):
+                self._undo()
+                return session.write(lambda s, now: refuse(s, transition, now))
             self._committing = True
-            self._session.commit()
+            session.commit()
             return Verdict.APPLIED
         finally:
             await self.rollback()
 
     async def rollback(self) -> None:
         """Undo everything that is not committed, and give the writer free. Idempotent."""
+        if self._open:
+            self._open = False
+            self._undo()
+            self._release()
+
+    def _undo(self) -> None:
         if self._session.connection is self.connection:
             self.connection.set_rollback_hook(None)
             self.connection.set_commit_hook(None)
         self._session.rollback()
-        self._release()
+
+    async def _pause(self) -> None:
+        waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        handle = self._session.host.call_later(200 + self._session.host.random_bits(11), waited.set_result, None)
+        try:
+            await waited
+        finally:
+            handle.cancel()
 
     def _rolled_back(self) -> None:
         self._ended = True
