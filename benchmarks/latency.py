@@ -1,0 +1,69 @@
+"""W3 and W7: how long one thing takes with nothing else going on: a run of one step, an event."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import romulus
+
+from .engine import Observer, one_run, run, working
+from .figure import Benchmark, Figure, PeerField, Samples, Target
+from .measures import percentile
+from .plan import Bench, Plan
+from .workflows import EVENT, resumed
+
+
+def start_to_result(bench: Bench) -> Samples:
+    """W3: one run of one step at a time."""
+    return _percentiles("W3", run(bench.plan, _one_at_a_time(bench)))
+
+
+async def _one_at_a_time(bench: Bench) -> list[float]:
+    async with working(bench.url(), bench.plan.concurrency) as client:
+        return [await one_run(client, 1) for _ in range(bench.plan.single_runs)]
+
+
+def event_to_resumed(bench: Bench) -> Samples:
+    """W7: from sending an event to the next step of the parked run executing, so the run's own commit is in it."""
+    return _percentiles("W7", run(bench.plan, _events(bench)))
+
+
+async def _events(bench: Bench) -> list[float]:
+    async with working(bench.url(), bench.plan.concurrency) as client:
+        observer = Observer(bench.url())
+        took = [await _event(client, observer) for _ in range(bench.plan.events)]
+        observer.close()
+        return took
+
+
+async def _event(client: romulus.AsyncClient, observer: Observer) -> float:
+    handle = await client.start(resumed)
+    await observer.until("waiting", 1)
+    await asyncio.sleep(0.01)  # whatever parking has left to do is not the event's
+    sent = time.perf_counter()
+    await handle.send_event(EVENT, {"v": 1})
+    return await handle.result() - sent
+
+
+def _percentiles(name: str, took: list[float]) -> Samples:
+    return {f"{name}.p50": percentile(took, 50) * 1e3, f"{name}.p99": percentile(took, 99) * 1e3}
+
+
+def _w3(plan: Plan) -> tuple[Figure, ...]:
+    target = Target("≤ 4 single commits + 1 ms", lambda medians: 4 * medians["L2.commit"] + 1, least=False)
+    return (
+        Figure("W3.p50", "one run of one step at a time, start to result, p50", "ms", "L2.commit", (target,), PeerField("W3", "p50_ms")),
+        Figure("W3.p99", "the same, p99", "ms", "L2.commit", (), PeerField("W3", "p99_ms")),
+    )
+
+
+def _w7(plan: Plan) -> tuple[Figure, ...]:
+    return (
+        Figure("W7.p50", "event sent → next step of the parked run executing, p50", "ms", "L2.commit", (), PeerField("W7", "p50_ms")),
+        Figure("W7.p99", "the same, p99", "ms", "L2.commit", (), PeerField("W7", "p99_ms")),
+    )
+
+
+W3 = Benchmark("W3", _w3, start_to_result)
+W7 = Benchmark("W7", _w7, event_to_resumed)

@@ -1,0 +1,61 @@
+"""Rounds of benchmarks, each in a fresh process on an empty directory, limits and workloads in turn so that they drift together."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .figure import Benchmark, Samples
+from .measures import median
+from .plan import Bench, Plan
+
+PATIENCE_S = 1_800.0
+Say = Callable[[str], object]
+
+
+@dataclass(slots=True)
+class Measured:
+    """What a run of the benchmarks has measured."""
+
+    samples: dict[str, list[float]] = field(default_factory=dict[str, list[float]])  # by figure, one a round
+    failures: dict[str, str] = field(default_factory=dict[str, str])  # by benchmark: the last line of what it said
+
+    @property
+    def medians(self) -> dict[str, float]:
+        """Return the median of each figure."""
+        return {key: median(values) for key, values in self.samples.items()}
+
+    def add(self, samples: Samples) -> None:
+        """Take in one round's samples."""
+        for key, value in samples.items():
+            self.samples.setdefault(key, []).append(value)
+
+
+def measure(benchmarks: Sequence[Benchmark], plan: Plan, runs: int, directory: Path, profiles: Path | None, say: Say) -> Measured:
+    """Measure each benchmark *runs* times below *directory*, which nothing is left in."""
+    measured = Measured()
+    for number in range(1, runs + 1):
+        for benchmark in benchmarks:
+            say(f"{number}/{runs} {benchmark.name}")
+            try:
+                measured.add(_one(benchmark, plan, directory, profiles))
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                measured.failures[benchmark.name] = str(error)
+                say(f"{benchmark.name} failed: {error}")
+    return measured
+
+
+def _one(benchmark: Benchmark, plan: Plan, directory: Path, profiles: Path | None) -> Samples:
+    with tempfile.TemporaryDirectory(prefix="benchmark-", dir=directory) as empty:
+        profile = [] if profiles is None else [str(profiles / f"{benchmark.name}.pstats")]
+        command = [sys.executable, "-m", "benchmarks.process", benchmark.name, Bench(plan, Path(empty)).dump(), *profile]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1])
+    samples: Samples = json.loads(done.stdout.splitlines()[-1])
+    return samples

@@ -1,0 +1,87 @@
+"""The workflows and steps that are measured; as little code as each shape needs."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TypeAlias
+
+import romulus
+
+Small: TypeAlias = dict[str, int | bool | str]  # the result of a trivial step, alike in every peer's driver
+
+DAY_S = 86_400
+EVENT = "go"
+MARK = "STEP"  # what a process prints when the step that is waited for executes
+stamps: list[float] = []  # perf_counter at the beginning of each stamped step
+
+
+@romulus.step
+async def trivial(i: int) -> Small:
+    return {"i": i, "ok": True, "name": "step"}
+
+
+@romulus.step
+async def clock() -> float:
+    return time.perf_counter()
+
+
+@romulus.step
+async def stamped(i: int) -> Small:
+    stamps.append(time.perf_counter())
+    return {"i": i, "ok": True, "name": "step"}
+
+
+@romulus.step
+async def mark() -> None:
+    """Say that it executes, and never end: its process is killed."""
+    print(MARK, time.monotonic(), flush=True)
+    await asyncio.sleep(DAY_S)
+
+
+@romulus.workflow
+async def in_a_row(steps: int) -> Small:
+    last: Small = {}
+    for i in range(steps):
+        last = await trivial(i)
+    return last
+
+
+@romulus.workflow
+async def stamped_row(steps: int) -> int:
+    for i in range(steps):
+        await stamped(i)
+    return steps
+
+
+@romulus.workflow
+async def fan_out(steps: int) -> int:
+    return len(await asyncio.gather(*(trivial(i) for i in range(steps))))
+
+
+@romulus.workflow
+async def marked(steps: int) -> int:
+    for i in range(steps):
+        await trivial(i)
+    await mark()
+    return steps
+
+
+@romulus.workflow
+async def parked() -> Small:
+    event = await romulus.wait_for_event(EVENT, type=Small)
+    return event.payload
+
+
+@romulus.workflow
+async def resumed() -> float:
+    await romulus.wait_for_event(EVENT, type=Small)
+    return await clock()
+
+
+@romulus.workflow
+async def sleeping() -> None:
+    await asyncio.sleep(DAY_S)
+
+
+WORKFLOWS = (in_a_row, stamped_row, fan_out, marked, parked, resumed, sleeping)
