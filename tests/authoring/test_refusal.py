@@ -34,6 +34,7 @@ import romulus
 from romulus.authoring.refusal import install, refusing
 from romulus.authoring.scan import reach
 from romulus.core.errors import NondeterminismRefused
+from romulus.core.values import Vault
 from tests.authoring.runs import begin, ended
 
 
@@ -236,6 +237,19 @@ def test_modules_are_imported_in_workflow_code(tmp_path: Path, monkeypatch: pyte
         assert in_workflow(use)
     finally:
         sys.modules.pop("fresh_for_refusal", None)
+
+
+def test_the_apps_codec_draws_its_nonces_during_an_activation() -> None:
+    class Codec:
+        def encode(self, data: bytes) -> bytes:
+            return os.urandom(8) + data
+
+        def decode(self, data: bytes) -> bytes:
+            return data[8:]
+
+    vault = Vault(Codec(), 100)
+
+    assert in_workflow(lambda: vault.open(vault.seal(b"body", "a value"), "a value")) == b"body"
 
 
 def test_print_the_runs_own_clock_and_seeded_draws_work_in_workflow_code() -> None:

@@ -60,6 +60,7 @@ _NAMES: Final = {
     "_thread.start_joinable_thread": "threading.Thread.start",
     "builtins.input": "input",
 }
+_CODEC: Final = "romulus.core.vault"  # calls the App's codec, whose nonces and clock are no workflow's business
 _frames_max = 10_000  # looked at between a call and the loop
 
 
@@ -171,8 +172,8 @@ def _check(loop: WorkflowLoop, call: str, remedy: str, caller: FrameType) -> Non
     Raises:
         NondeterminismRefused: naming the call, the place in the user's code and the remedy.
     """
-    frames = list(_frames(caller))
-    if not frames or any(_module(frame).partition(".")[0] in _TRUSTED for frame in frames):
+    frames, base = _frames(caller)
+    if not frames or base == _CODEC or any(_module(frame).partition(".")[0] in _TRUSTED for frame in frames):
         return
     place = next((frame for frame in frames if _is_users(frame)), caller)
     where = f"{_module(place)}.{place.f_code.co_qualname}, {PurePath(place.f_code.co_filename).name}:{place.f_lineno}"
@@ -181,14 +182,16 @@ def _check(loop: WorkflowLoop, call: str, remedy: str, caller: FrameType) -> Non
     raise error
 
 
-def _frames(caller: FrameType) -> Iterator[FrameType]:
-    """Yield the frames from *caller* out to the loop that runs the workflow's code."""
+def _frames(caller: FrameType) -> tuple[list[FrameType], str]:
+    """Return the frames from *caller* out to the engine's, and the module of the engine that called them."""
+    found: list[FrameType] = []
     frame: FrameType | None = caller
-    for _ in range(_frames_max):
-        if frame is None or _module(frame).startswith("romulus."):
-            return
-        yield frame
+    while frame is not None and len(found) < _frames_max:
+        if _module(frame).startswith("romulus."):
+            return found, _module(frame)
+        found.append(frame)
         frame = frame.f_back
+    return found, ""
 
 
 def _module(frame: FrameType) -> str:

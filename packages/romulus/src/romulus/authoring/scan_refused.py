@@ -74,11 +74,6 @@ class Refused:
         return _by_owner(plain) or _lookup(self._calls, plain) or (_lookup(self._bare, plain) if bare else None)
 
 
-def remedy_of(name: str) -> str:
-    """Return what to write instead of the call of that full name."""
-    return _flat(_CALLS).get(name, FILES)
-
-
 def _flat(table: dict[str, str]) -> dict[str, str]:
     return {name: remedy for remedy, names in table.items() for name in names.split()}
 
