@@ -17,7 +17,7 @@ from romulus.client import AsyncClient
 from romulus.client.source import Source
 from romulus.core.errors import ConfigurationError
 from romulus.core.values import Codec
-from romulus.worker import Worker
+from romulus.worker.worker import Worker
 
 from . import loops, serving, supervisor
 from .settings import store_url, value_of, worker_settings

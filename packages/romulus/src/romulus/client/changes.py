@@ -13,6 +13,7 @@ from romulus.store.contract import Store
 
 log = logging.getLogger("romulus.client")
 RETRY_S = 1.0  # after the store could not be read
+PACE_S = 0.001  # for each waiter, between two hints: each reads its run then, and a busy store hints all the time
 
 
 class Changes:
@@ -51,6 +52,7 @@ class Changes:
             try:
                 async for _ in self._store.changes():
                     self._tell()
+                    await asyncio.sleep(PACE_S * len(self._notices))
             except StoreError as error:
                 log.warning("cannot follow the store's changes, trying again: %s", error)
             await asyncio.sleep(RETRY_S)

@@ -87,20 +87,20 @@ def _check_committed(stage: Stage, effects: list[Effect], killed: AtTheKill) -> 
 def _check_lost(stage: Stage, journals: dict[str, list[JournalEntry]], killed: AtTheKill) -> None:
     recorded = [next((x for x in journals[e.run] if x.kind == "step" and x.seq == e.seq), None) for e in killed.under_way]
     pairs = zip(recorded, killed.under_way, strict=True)
-    stage.check(
-        all(entry is not None and entry.attempt > e.attempt and entry.fence > e.fence for entry, e in pairs),
-        "each attempt lost with the worker was made again under a higher attempt number and a higher fence",
-    )
+    again = [entry is not None and entry.attempt > e.attempt and entry.fence > e.fence for entry, e in pairs]
+    stage.check(all(again), "each attempt lost with the worker was made again under a higher attempt number and a higher fence")
 
 
 def _check_each_step(stage: Stage, journals: dict[str, list[JournalEntry]], effects: list[Effect]) -> None:
+    odd = []
     for run, entries in journals.items():
-        for entry in entries:
-            ends = [e for e in effects if e.run == run and e.seq == entry.seq and e.what == "end"]
-            if entry.kind == "step" and (len(ends), ends[-1:] and ends[-1].attempt) != (1, entry.attempt):
-                stage.check(False, f"step {entry.name} #{entry.seq} of {run} ended once, in the attempt that is recorded")
-                return
-    stage.check(True, "every step's body ended once, in the attempt that is recorded, and every journal has each step once")
+        steps = [entry for entry in entries if entry.kind == "step"]
+        for entry in steps:
+            begun = [e.attempt for e in effects if (e.run, e.seq, e.what) == (run, entry.seq, "begin")]
+            if begun != list(range(1, entry.attempt + 1)) or [x.seq for x in steps].count(entry.seq) != 1:
+                odd.append(f"{entry.name} #{entry.seq} of {run}")
+    claim = "each step is recorded once, by the last of its attempts, and no body began twice under one attempt number"
+    stage.check(not odd, claim + (f" (odd: {', '.join(odd)})" if odd else ""))
 
 
 def _is_recorded(effect: Effect, entries: list[JournalEntry], *, any_attempt: bool = False) -> bool:

@@ -7,7 +7,7 @@ from romulus.client import AsyncHandle, EvidenceRecord
 from romulus.core.machine import RunStatus
 
 from .processes import LEASE_S, WorkerProcess
-from .shop import Order, Receipt, fulfil, orders
+from .shop import Order, close_books, orders
 from .stage import DemoFailed, Stage
 
 TRIES_MAX = 6
@@ -27,10 +27,10 @@ async def play(stage: Stage) -> None:
 
 
 async def _played(stage: Stage, order: Order) -> bool:
-    handle = await stage.client.start(fulfil.options(id=f"order-{order.id}"), order)
+    handle = await stage.client.start(close_books.options(id=f"audit-{order.id}"), order)
     frozen, fence = await _frozen(stage, handle)
     replacement = stage.worker()
-    await stage.until("the order is fulfilled", lambda: _fulfilled(stage, handle))
+    await stage.until("the books are closed", lambda: _closed(stage, handle))
     before, result = await handle.history(), await handle.result()
     say(f"    {replacement.name} has taken the run over under a higher fence and finished it; {frozen.name} wakes up (SIGCONT)")
     frozen.resume()
@@ -49,26 +49,26 @@ async def _played(stage: Stage, order: Order) -> bool:
     return True
 
 
-async def _frozen(stage: Stage, handle: AsyncHandle[Receipt]) -> tuple[WorkerProcess, int]:
+async def _frozen(stage: Stage, handle: AsyncHandle[str]) -> tuple[WorkerProcess, int]:
     worker = stage.worker()
 
-    async def labelling() -> bool:
+    async def auditing() -> bool:
         await stage.tell(handle.id)
-        return any(e.run == handle.id and e.step == "print_label" for e in stage.under_way())
+        return any(e.run == handle.id and e.step == "audit" for e in stage.under_way())
 
-    await stage.until("a label is being printed", labelling)
+    await stage.until("the books are being audited", auditing)
     worker.pause()
     fence = next(e.fence for e in stage.under_way() if e.run == handle.id)
-    say(f"    {worker.name} frozen with SIGSTOP while it prints the label, under fence {fence}")
+    say(f"    {worker.name} frozen with SIGSTOP while it audits the books, under fence {fence}")
     return worker, fence
 
 
-async def _fulfilled(stage: Stage, handle: AsyncHandle[Receipt]) -> bool:
+async def _closed(stage: Stage, handle: AsyncHandle[str]) -> bool:
     await stage.tell(handle.id)
     return (await handle.describe()).status is RunStatus.SUCCEEDED
 
 
-async def _refused(stage: Stage, handle: AsyncHandle[Receipt]) -> list[EvidenceRecord]:
+async def _refused(stage: Stage, handle: AsyncHandle[str]) -> list[EvidenceRecord]:
     async def kept() -> bool:
         return bool(await handle.evidence())
 

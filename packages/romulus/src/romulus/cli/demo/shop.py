@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import romulus
 
+AUDIT_S = 1.0
 EFFECTS_VARIABLE = "ROMULUS_DEMO_EFFECTS"  # the file that step bodies append to
 
 
@@ -108,6 +110,23 @@ async def announce(customer: str, label: str) -> None:
     await work(0.1)
 
 
+@romulus.step
+async def audit(order_id: str, cents: int) -> str:
+    """Go through the books: it computes all the time and gives nothing else in its process a turn."""
+    effects.get().note("begin")
+    until = time.monotonic() + AUDIT_S
+    rounds = 0
+    while time.monotonic() < until:
+        rounds += 1
+    return f"books of {order_id} balance at {cents}"
+
+
+@romulus.workflow(name="demo_audit")
+async def close_books(order: Order) -> str:
+    """Price an order and audit it."""
+    return await audit(order.id, await price(order))
+
+
 @romulus.workflow(name="demo_order")
 async def fulfil(order: Order) -> Receipt:
     """Fulfil one order."""
@@ -126,4 +145,4 @@ def orders() -> list[Order]:
     return [Order(row["id"], row["customer"], [Line(**line) for line in row["lines"]]) for row in rows]
 
 
-app = romulus.App(workflows=[fulfil], resources=[effects])
+app = romulus.App(workflows=[fulfil, close_books], resources=[effects])

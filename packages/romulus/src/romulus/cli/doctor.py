@@ -1,0 +1,142 @@
+"""`romulus doctor`: the settings in force, and whether the store, the workers and this Python are fit."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import apsw
+import typer
+
+from romulus.app.loops import loop_factory
+from romulus.app.settings import InForce, TABLE, in_force, value_of
+from romulus.client.source import Opened, Source
+from romulus.core.errors import RomulusError
+
+from .command import FAILED, Cli, Exit, command
+from .output import print_json, print_table, say
+
+FREE_MIN_BYTES = 256 * 1024 * 1024
+ASSURANCE = {"sqlite": "local: one machine, every process that can open the file is trusted"}
+OK, NOTE, BAD = "ok", "note", "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one look found."""
+
+    check: str
+    state: str  # ok | note | failed
+    detail: str
+
+
+SETTING_COLUMNS: dict[str, Callable[[InForce], object]] = {
+    "SETTING": lambda setting: setting.variable,
+    "VALUE": lambda setting: setting.value,
+    "FROM": lambda setting: setting.source,
+    "MEANING": lambda setting: setting.meaning,
+}
+FINDING_COLUMNS: dict[str, Callable[[Finding], object]] = {
+    "CHECK": lambda finding: finding.check,
+    "STATE": lambda finding: finding.state,
+    "DETAIL": lambda finding: finding.detail,
+}
+
+
+def add_to(root: typer.Typer) -> None:
+    """Add the command."""
+    command(root, "doctor")(doctor)
+
+
+async def doctor(cli: Cli) -> None:
+    """Print the settings in force and check what a worker needs. Exit code 1 where a check fails."""
+    settings = [_without_password(setting) for setting in in_force()]
+    findings = [_python(), _loop(), *_settings(), *await _store(cli)]
+    if cli.json:
+        print_json({"settings": settings, "findings": findings})
+    else:
+        print_table(settings, SETTING_COLUMNS, "settings")
+        say("")
+        print_table(findings, FINDING_COLUMNS, "findings")
+    failed = [finding.check for finding in findings if finding.state == BAD]
+    if failed:
+        raise Exit(FAILED, f"not fit: {', '.join(failed)}")
+
+
+def _python() -> Finding:
+    return Finding("python", OK, f"{platform.python_version()}, romulus {_version('romulus-engine')}, SQLite {apsw.sqlite_lib_version()}")
+
+
+def _loop() -> Finding:
+    if loop_factory() is None:
+        return Finding("event loop", NOTE, "asyncio's own; the extra romulus-engine[uvloop] is faster")
+    return Finding("event loop", OK, f"uvloop {_version('uvloop')}")
+
+
+def _settings() -> list[Finding]:
+    wrong = []
+    for setting in TABLE:
+        try:
+            value_of(setting.variable)
+        except RomulusError as error:
+            wrong.append(Finding("settings", BAD, str(error)))
+    return wrong or [Finding("settings", OK, "every variable can be read")]
+
+
+async def _store(cli: Cli) -> list[Finding]:
+    source = Source(cli.store)
+    try:
+        opened = await source.acquire()
+    except RomulusError as error:
+        return [Finding("store", BAD, str(error))]
+    try:
+        return [*await _open_store(opened), await _workers(opened, cli.namespace)]
+    except RomulusError as error:
+        return [Finding("store", BAD, str(error))]
+    finally:
+        await source.release()
+
+
+async def _open_store(opened: Opened) -> list[Finding]:
+    store, host = opened.store, opened.host
+    before = host.monotonic()
+    apart = abs(await store.now() - host.wall()) / 1_000
+    found = [Finding("store", OK, f"{store.url} answers in {(host.monotonic() - before) / 1_000:.1f} ms, clocks {apart:.1f} ms apart")]
+    kind = urlsplit(store.url).scheme
+    if kind in ASSURANCE:
+        found.append(Finding("assurance", OK, ASSURANCE[kind]))
+    path = Path(store.url.removeprefix("sqlite:///"))
+    if kind == "sqlite" and path.is_file():
+        found.append(_room(path))
+    return found
+
+
+def _room(path: Path) -> Finding:
+    free = shutil.disk_usage(path.parent).free
+    return Finding("disk", OK if free >= FREE_MIN_BYTES else BAD, f"{free // 2**20:,} MiB free beside {path}")
+
+
+async def _workers(opened: Opened, namespace: str) -> Finding:
+    rows = await opened.store.workers(namespace)
+    live = sum(row.status == "live" for row in rows)
+    return Finding("workers", OK if live else NOTE, f"{live} live of {len(rows)} registered in namespace {namespace!r}")
+
+
+def _without_password(setting: InForce) -> InForce:
+    parts = urlsplit(setting.value) if "://" in setting.value else None
+    if parts is None or parts.password is None:
+        return setting
+    shown = urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}"))
+    return InForce(setting.variable, shown, setting.source, setting.meaning)
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "(not installed)"
