@@ -1,4 +1,4 @@
-"""Drives one instance as a worker would, without a store: outcomes become entries, entries make the trace. Also run by itself on other Pythons."""
+"""Drives one instance as a worker would, without a store: outcomes become entries, entries make the trace."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ Choice = Callable[[Sequence[Command]], Command]
 
 def step_spec(fn: Callable[..., Any]) -> StepSpec:
     name = fn.__name__
-    return StepSpec(
-        name, fn, False, False, Retry(), None, None, None, False, ArgumentsCodec(fn, name), ValueCodec(fn.__annotations__.get("return", Any), name)
-    )  # fmt: skip
+    value = ValueCodec(fn.__annotations__.get("return", Any), name)
+    return StepSpec(name, fn, False, False, Retry(), None, None, None, False, ArgumentsCodec(fn, name), value)
 
 
 def step(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -37,7 +36,8 @@ def step(fn: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         instance = current()
-        assert instance is not None
+        if instance is None:
+            return fn(*args, **kwargs)
         made = instance.step(spec, args, kwargs)
         return instance.blocking(made) if instance.in_bridge() else made
 
@@ -130,7 +130,7 @@ class Rig:
         args, kwargs = detail.spec.arguments.load(detail.arguments)
         try:
             return False, detail.spec.value.dump(detail.spec.fn(*args, **kwargs))[0]
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             return True, dump_failure(error)
 
     def _after(self) -> None:

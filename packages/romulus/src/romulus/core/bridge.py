@@ -27,8 +27,8 @@ class Bridges:
         return bool(self._drivers) and _getcurrent() in self._drivers
 
     def suspend(self, awaitable: Awaitable[Any]) -> Any:
-        """Return the outcome of *awaitable*, from inside. Once commands are refused nothing switches any more."""
-        if self._loop.refusing and self._loop.may_raise():
+        """Return the outcome of *awaitable*, from inside. Once commands are refused, and in finalisers, nothing switches."""
+        if not self._loop.live or (self._loop.refusing and self._loop.may_raise()):
             close = getattr(awaitable, "close", None)
             if close is not None:
                 close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -42,7 +42,7 @@ def _cancel_and_drain(loop: WorkflowLoop) -> None:
 
 
 @contextmanager
-def _silence(wanted: bool) -> Iterator[None]:
+def _silence(wanted: bool) -> Generator[None, None, None]:
     """Drop what the interpreter says of code that swallows even its own closing, where there is such code."""
     if not wanted:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
+from typing import cast
 
 from .errors import StepFailed
 
@@ -47,9 +48,9 @@ def leaves(error: BaseException) -> list[BaseException]:
     found, waiting = list[BaseException](), [error]
     while waiting:
         looked_at = waiting.pop()
-        if isinstance(looked_at, BaseExceptionGroup):
-            waiting.extend(reversed(looked_at.exceptions))
-        else:
+        members = _members(looked_at)
+        waiting.extend(reversed(members))
+        if not members:
             found.append(looked_at)
     return found
 
@@ -63,8 +64,8 @@ def _position(error: BaseException) -> int | None:
 
 
 def _behind(error: BaseException) -> list[BaseException]:
-    found = list[BaseException]()
-    if isinstance(error, BaseExceptionGroup):
-        found.extend(error.exceptions)
-    found.extend(each for each in (error.__cause__, error.__context__) if each is not None)
-    return found
+    return [*_members(error), *(each for each in (error.__cause__, error.__context__) if each is not None)]
+
+
+def _members(error: BaseException) -> tuple[BaseException, ...]:
+    return cast("BaseExceptionGroup[BaseException]", error).exceptions if isinstance(error, BaseExceptionGroup) else ()

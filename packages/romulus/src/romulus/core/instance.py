@@ -22,7 +22,7 @@ from .endings import ended_by, leaves
 from .errors import ActivationTimeout, Dropped, NondeterminismRefused, WrongColour
 from .failures import dump_failure
 from .handles import Timer
-from .loop import Finalised, WorkflowLoop
+from .loop import Finalised, WorkflowLoop, refuse_finalisers
 from .patches import Patches
 from .record import Entry, Kind
 
@@ -248,12 +248,14 @@ class Instance:
             yield from _refused(loop)
         command = make(self)
         self.open[command.seq] = self._issued[command.seq] = command
+        awaited: Generator[Any, Any, Any] = command.future
         try:
-            return (yield from command.future)
+            outcome = yield from awaited
         except BaseException:
             if loop.live:
                 self._withdraw(command.seq)
             raise
+        return outcome
 
     def new_future(self) -> asyncio.Future[Any]:
         """Return a future that no user sees."""
@@ -332,11 +334,12 @@ class Instance:
 
 
 def current() -> Instance | None:
-    """Return the instance whose workflow code calls this, None elsewhere."""
+    """Return the instance whose workflow code calls this, None elsewhere; raise in a finaliser, which may be a run's."""
     loop = _get_running_loop()
     if type(loop) is WorkflowLoop:
         instance: Instance | None = loop.instance
         return instance
+    refuse_finalisers()
     return None
 
 

@@ -10,9 +10,9 @@ import asyncio
 from asyncio import tasks as _asyncio_tasks
 from collections.abc import Callable, Iterable
 from types import FunctionType
-from typing import Any, cast
+from typing import Any
 
-RUN_LOOP = "_romulus_dispatch"  # where the exchanged code, whose globals are asyncio's, finds ours
+_romulus_dispatch: Any = None  # read as a global of asyncio.tasks, where the exchanged code runs: this name only tells checkers of it
 
 
 class AsCompleted:
@@ -78,14 +78,15 @@ def in_order(awaitables: Any, timeout: float | None) -> AsCompleted:
 
 def exchange(loop_class: type[Any], all_tasks: Callable[[Any], set[Any]]) -> None:
     """Give `as_completed` and `all_tasks` code that serves loops of *loop_class* in the order of the program. Once a process."""
-    if RUN_LOOP in vars(_asyncio_tasks):
+    if "_romulus_dispatch" in vars(_asyncio_tasks):
         return
     originals = {name: _copy(getattr(_asyncio_tasks, name)) for name in ("as_completed", "all_tasks")}
-    setattr(_asyncio_tasks, RUN_LOOP, _Dispatch(loop_class, originals, all_tasks))
-    for name, replacement in (("as_completed", _as_completed), ("all_tasks", _all_tasks)):
+    setattr(_asyncio_tasks, "_romulus_dispatch", _Dispatch(loop_class, originals, all_tasks))  # noqa: B010
+    replacements: tuple[tuple[str, Any], ...] = (("as_completed", _as_completed), ("all_tasks", _all_tasks))
+    for name, replacement in replacements:
         function = getattr(_asyncio_tasks, name)
         if isinstance(function, FunctionType):  # in C on some Pythons, and in order there
-            function.__code__ = cast("FunctionType", replacement).__code__
+            function.__code__ = replacement.__code__
 
 
 class _Dispatch:
@@ -115,9 +116,9 @@ def _copy(function: Any) -> Any:
     return copy
 
 
-def _as_completed(fs, *, timeout=None):  # type: ignore[no-untyped-def]
-    return _romulus_dispatch.as_completed(fs, timeout)  # type: ignore[name-defined]  # noqa: F821
+def _as_completed(fs: Any, *, timeout: float | None = None) -> Any:
+    return _romulus_dispatch.as_completed(fs, timeout)
 
 
-def _all_tasks(loop=None):  # type: ignore[no-untyped-def]
-    return _romulus_dispatch.all_tasks(loop)  # type: ignore[name-defined]  # noqa: F821
+def _all_tasks(loop: Any = None) -> Any:
+    return _romulus_dispatch.all_tasks(loop)

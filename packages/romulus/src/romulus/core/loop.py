@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+from _thread import get_ident  # whose garbage collection it is; no thread is used
 from asyncio import _get_running_loop, _set_running_loop
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Protocol, TypeVarTuple
+from typing import Any, Protocol, TypeVarTuple, cast
 
 from .errors import ActivationTimeout, Dropped
 from .handles import Ready, Timer
@@ -23,6 +24,7 @@ TIMER_MAX = 1_000 * 366 * 86_400 * 1_000_000  # µs: a thousand years
 REFUSALS_MAX = 1_000  # commands refused by raising; code that swallows them all is then suspended for good
 _KEPT_MIN = 64  # tasks and generators kept before the finished ones are looked for
 _new_ready = Ready.__new__
+_init_task: Any = cast("Any", asyncio.Task).__init__
 Ts = TypeVarTuple("Ts")
 Outside = tuple[asyncio.AbstractEventLoop | None, Any]
 
@@ -137,7 +139,7 @@ class WorkflowLoop(RefusingLoop):
         task._run_hash = self.next_hash()
         self._named += 1
         shown = f"Task-{self._named}" if name is None else str(name)
-        asyncio.Task.__init__(task, coro, loop=self, name=shown, context=context, **more)
+        _init_task(task, coro, loop=self, name=shown, context=context, **more)
         self.tasks.append(task)
         if len(self.tasks) > self._tasks_max:
             self._forget_finished_tasks()
@@ -258,17 +260,31 @@ def _all_tasks(loop: WorkflowLoop) -> set[RunTask]:
     return {task for task in loop.tasks if not task.done()}
 
 
-def _collecting(phase: str, info: object) -> None:
-    """Refuse commands while garbage is collected within an activation: its time is chance."""
-    loop = running()
-    if loop is None:
-        return
-    if phase == "start":
-        loop.live_before, loop.live = loop.live, False
-    else:
-        loop.live = loop.live_before
+class _Collector:
+    """Watches garbage collections: when they happen is chance, so nothing they set off may become a command."""
+
+    thread = 0  # ident of the thread that collects now
+
+    @classmethod
+    def watch(cls, phase: str, info: object) -> None:
+        """Close a loop that is active in this thread for commands while garbage is collected."""
+        started = phase == "start"
+        cls.thread = get_ident() if started else 0
+        loop = running()
+        if loop is None:
+            return
+        if started:
+            loop.live_before, loop.live = loop.live, False
+        else:
+            loop.live = loop.live_before
+
+
+def refuse_finalisers() -> None:
+    """Raise if the caller runs because garbage is collected: code of a run must not act outside of it either."""
+    if _Collector.thread and _Collector.thread == get_ident():
+        raise Finalised
 
 
 hash_gathering(WorkflowLoop)
 exchange(WorkflowLoop, _all_tasks)
-gc.callbacks.append(_collecting)
+gc.callbacks.append(_Collector.watch)

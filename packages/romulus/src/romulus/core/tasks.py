@@ -15,6 +15,7 @@ class Hashing(Protocol):
 
     def next_hash(self) -> int:
         """Return the next of the run's hashes."""
+        ...
 
 
 class RunTask(asyncio.Task[Any]):
