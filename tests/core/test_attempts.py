@@ -105,10 +105,9 @@ EVENTS = st.lists(st.sampled_from(["fail", "lost", "lost alone"]), max_size=40)
 
 @given(st.none() | st.integers(1, 10), EVENTS)
 def test_numbers_only_grow_and_limits_hold_in_any_order(max_attempts: int | None, events: Sequence[str]) -> None:
-    retry, row, bodies = Retry(max_attempts=max_attempts), None, 0
-    for event in events:
+    retry, row = Retry(max_attempts=max_attempts), None
+    for bodies, event in enumerate(events, start=1):
         before = row
-        bodies += 1
         after = fail(retry, row) if event == "fail" else lose(retry, row, alone=event == "lost alone")
         if not isinstance(after, AttemptRow):
             if isinstance(after, LossHold):

@@ -47,7 +47,7 @@ class RaisingStr(Exception):
 
 class NumberStr(Exception):
     def __str__(self) -> str:
-        return 42  # type: ignore[return-value]
+        return 42  # type: ignore[return-value]  # noqa: PLE0307
 
 
 class Hostile(Exception):
@@ -62,7 +62,7 @@ class Hostile(Exception):
         raise RuntimeError
 
     @property
-    def __dict__(self) -> Any:  # type: ignore[override]
+    def __dict__(self) -> Any:  # type: ignore[override,misc,unused-ignore]
         raise RuntimeError
 
     def __reduce__(self) -> Any:

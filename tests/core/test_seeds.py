@@ -35,7 +35,7 @@ def test_seeds_come_back_from_their_text(seeds: list[bytes], positions: set[int]
 
 @pytest.mark.parametrize("text", ["[]", '[[1,"00"]]', '[[0,"00"],[0,"01"]]', '[[0,"00"],[5,"01"],[4,"02"]]', '[[0,"xy"]]'])
 def test_seeds_that_could_not_have_been_written_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="seed|position|hex"):
+    with pytest.raises(ValueError, match=r"seed|position|hex"):
         Seeds.parse(text)
 
 

@@ -39,7 +39,7 @@ def one(n: int) -> None:
     return None
 
 
-def untyped(a, b=1):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+def untyped(a, b=1):  # type: ignore[no-untyped-def]
     return None
 
 

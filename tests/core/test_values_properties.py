@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -98,20 +99,16 @@ def test_what_is_json_comes_back_under_any(value: Any) -> None:
 def test_anything_comes_back_with_identical_types_or_is_refused(value: Any) -> None:
     try:
         _, decoded = ANY.dump(value)
-    except SerializationError as refusal:
-        assert str(refusal).startswith("x: ")
-    else:
-        assert repr(decoded) == repr(value)
+    except SerializationError:
+        return
+    assert repr(decoded) == repr(value)
 
 
 @given(st.binary() | JSON.map(lambda value: ANY.dump(value)[0]))
 def test_foreign_bytes_are_decoded_to_what_gives_them_or_refused(data: bytes) -> None:
     for codec in READERS:
-        try:
+        with suppress(Undecodable):
             value = codec.load(data)
-        except Undecodable as refusal:
-            assert str(refusal).startswith("x: ")
-        else:
             assert difference(codec.load(codec.dump(value)[0]), value) is None
 
 

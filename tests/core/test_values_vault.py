@@ -47,9 +47,9 @@ def test_a_value_over_the_limit_is_refused_with_what_size_and_limit() -> None:
 
 @pytest.mark.parametrize("codec", [Broken(), Texts()])
 def test_a_codec_that_fails_is_an_error_of_its_kind(codec: Any) -> None:
-    with pytest.raises(SerializationError, match="step pay: result.*codec"):
+    with pytest.raises(SerializationError, match=r"step pay: result.*codec"):
         Vault(codec, 10).seal(b"1", "step pay: result")
-    with pytest.raises(Undecodable, match="step pay: result.*codec"):
+    with pytest.raises(Undecodable, match=r"step pay: result.*codec"):
         Vault(codec, 10).open(b"1", "step pay: result")
 
 

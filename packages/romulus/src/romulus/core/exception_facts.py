@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar, cast
 
 from .errors import ActivationTimeout, Dropped
 from .plain import Refused, pack
@@ -47,8 +47,13 @@ def type_of(exc: BaseException) -> str:
 
 def message_of(exc: BaseException) -> str:
     """Return what *exc* says, or that it cannot be read."""
-    text = quietly(lambda: exc.message if isinstance(exc, BaseExceptionGroup) else str(exc), None)
+    text = quietly(lambda: exc.message if is_group(exc) else str(exc), None)
     return text if isinstance(text, str) else "<its message cannot be read>"
+
+
+def is_group(exc: BaseException) -> TypeGuard[BaseExceptionGroup[BaseException]]:
+    """Return whether *exc* is a group, whatever it says of its class."""
+    return issubclass(type(exc), BaseExceptionGroup)
 
 
 def quietly(ask: Callable[[], T], otherwise: T) -> T:
@@ -78,8 +83,7 @@ class _Walk:
     def one(self, exc: BaseException, above: tuple[int, ...]) -> dict[str, Any]:
         self.exceptions_left -= 1
         found: dict[str, Any] = {"type": type_of(exc), "message": self.text(message_of(exc))}
-        if not isinstance(exc, BaseExceptionGroup):
-            self.arguments(exc, found)
+        self.arguments(exc, found)
         self.state(exc, found)
         self.notes(exc, found)
         self.inner(exc, found, (*above, id(exc)))
@@ -91,7 +95,7 @@ class _Walk:
         return kept
 
     def arguments(self, exc: BaseException, found: dict[str, Any]) -> None:
-        args = quietly(lambda: self.packed(_arguments_of(exc)), None)
+        args = None if is_group(exc) else quietly(lambda: self.packed(_arguments_of(exc)), None)
         if args is not None:
             found["args"] = args
 
@@ -125,9 +129,10 @@ class _Walk:
         cause = _CAUSE.__get__(exc)
         if cause is not None and self.room(cause, above):
             found["cause"] = self.one(cause, above)
-        if isinstance(exc, BaseExceptionGroup):
-            found["members"] = [self.one(member, above) for member in exc.exceptions if self.room(member, above)]
-            found["cut"] = len(exc.exceptions) - len(found["members"])
+        if is_group(exc):
+            members: tuple[BaseException, ...] = exc.exceptions
+            found["members"] = [self.one(member, above) for member in members if self.room(member, above)]
+            found["cut"] = len(members) - len(found["members"])
 
     def room(self, exc: BaseException, above: tuple[int, ...]) -> bool:
         return self.exceptions_left > 0 and len(above) < DEPTH_MAX and id(exc) not in above
@@ -135,7 +140,7 @@ class _Walk:
 
 def _arguments_of(exc: BaseException) -> tuple[Any, ...]:
     """Return what makes it again: `OSError` knows more than its `args`."""
-    reduced: Any = exc.__reduce__() if isinstance(exc, OSError) else None
-    if isinstance(reduced, tuple) and len(reduced) >= 2 and reduced[0] is type(exc):
-        return tuple(reduced[1])
-    return tuple(_ARGS.__get__(exc))
+    if not isinstance(exc, OSError):
+        return tuple(_ARGS.__get__(exc))
+    cls, args, *_ = cast("tuple[Any, tuple[Any, ...]]", exc.__reduce__())
+    return args if cls is type(exc) else exc.args

@@ -6,7 +6,8 @@ the same message. Nothing else named by stored data is ever called.
 
 from __future__ import annotations
 
-import importlib
+from functools import partial, reduce
+from importlib import import_module
 from typing import Any
 
 from .errors import ActivationTimeout, Dropped, RomulusError, StepFailed
@@ -14,7 +15,8 @@ from .exception_facts import TRACEBACK, quietly
 from .plain import unpack
 from .text import escaped
 
-# raised in a run they would stop the process or confuse coroutines
+_GROUP: type[BaseException] = BaseExceptionGroup
+# raised in a run these would stop the process or confuse coroutines
 _NEVER = (SystemExit, KeyboardInterrupt, GeneratorExit, StopIteration, StopAsyncIteration, Dropped, ActivationTimeout)
 
 
@@ -42,25 +44,27 @@ def _stand_in(found: dict[str, Any]) -> StepFailed:
 
 def _class(found: dict[str, Any]) -> type[BaseException] | None:
     module, _, qualname = str(found.get("type", "")).partition(":")
-    cls = quietly(lambda: _named(module, qualname), None)
+    cls: Any = quietly(lambda: _named(module, qualname), None)
     if not (isinstance(cls, type) and issubclass(cls, BaseException)) or issubclass(cls, _NEVER):
         return None
     return cls if (cls.__module__, cls.__qualname__) == (module, qualname) else None
 
 
 def _named(module: str, qualname: str) -> Any:
-    found: Any = importlib.import_module(module)
-    for part in qualname.split("."):
-        found = vars(found)[part]
-    return found
+    found: Any = import_module(module)
+    return reduce(_member, qualname.split("."), found)
+
+
+def _member(owner: Any, name: str) -> Any:
+    return owner.__dict__[name]
 
 
 def _made(cls: type[BaseException], found: dict[str, Any]) -> BaseException | None:
     state = {name: unpack(value[0]) for name, value in found.get("state", {}).items()}
     message = found.get("message", "")
     for args in _candidates(found):
-        made = quietly(lambda args=args: cls(*args), None)
-        if type(made) is cls and _says(made, message):
+        made: BaseException | None = quietly(partial(cls, *args), None)
+        if made is not None and type(made) is cls and _says(made, message):
             return _with_state(made, state)
     if issubclass(cls, RomulusError):
         return _bare(cls, found, state)
@@ -99,8 +103,7 @@ def _group(found: dict[str, Any]) -> BaseException:
         members.append(StepFailed(f"… and {found['cut']:,} more exceptions", ""))
     if not members:
         return _stand_in(found)
-    cls = _class(found)
-    made = None
-    if cls is not None and issubclass(cls, BaseExceptionGroup):
-        made = quietly(lambda: cls(found.get("message", ""), members), None)
-    return made if made is not None else BaseExceptionGroup(found.get("message", ""), members)
+    cls, message = _class(found), found.get("message", "")
+    own = cls if cls is not None and issubclass(cls, _GROUP) else _GROUP
+    made: BaseException | None = quietly(partial(own, message, members), None)
+    return made if made is not None else BaseExceptionGroup(message, members)

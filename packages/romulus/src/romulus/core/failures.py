@@ -6,7 +6,7 @@ What an exception says of itself is `exception_facts`' business, making one agai
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from .errors import StepFailed
 from .exception_facts import TEXT_MAX, bare_facts, facts
@@ -54,10 +54,10 @@ def _encoded(found: dict[str, Any]) -> bytes:
 
 
 def _decoded(data: bytes) -> dict[str, Any]:
-    found = json.loads(data)
+    found: Any = json.loads(data)
     if not isinstance(found, dict) or "type" not in found:
         raise TypeError(_UNREADABLE)
-    return found
+    return cast("dict[str, Any]", found)
 
 
 def _line(found: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+from .classes import type_of
 from .text import surrogate_at
 
 DEPTH_MAX = 20
@@ -26,15 +27,21 @@ def pack(value: Any, chars_max: int) -> tuple[Any, int]:
 
 def unpack(data: Any) -> Any:
     """Return the value that `pack` was given."""
-    if isinstance(data, list):
-        return [unpack(item) for item in data]
-    if not isinstance(data, dict):
-        return data
-    if "bytes" in data:
-        return base64.b64decode(data["bytes"])
-    if "tuple" in data:
-        return tuple(unpack(item) for item in data["tuple"])
-    return {key: unpack(item) for key, item in data["dict"]}
+    match data:
+        case list():
+            return _unpacked(data)
+        case {"bytes": encoded}:
+            return base64.b64decode(encoded)
+        case {"tuple": items}:
+            return tuple(_unpacked(items))
+        case {"dict": items}:
+            return {key: unpack(item) for key, item in items}
+        case _:
+            return data
+
+
+def _unpacked(items: Any) -> list[Any]:
+    return [unpack(item) for item in items]
 
 
 class _Packing:
@@ -42,7 +49,7 @@ class _Packing:
         self.left = left
 
     def pack(self, value: Any, depth: int) -> Any:
-        kind = type(value)
+        kind = type_of(value)
         self.spend(len(value) if kind in (str, bytes, tuple, list, dict) else 1)
         if depth > DEPTH_MAX:
             raise Refused

@@ -22,8 +22,8 @@ class Redacted:
 
 def inside_mark(node: dict[str, Any]) -> Any:
     """Return the schema that the mark was put on, None if *node* is not a mark."""
-    marked = node["type"] == "chain" and (node.get("metadata") or {}).get(_MARK)
-    return node["steps"][0] if marked else None
+    metadata: dict[str, Any] = node.get("metadata") or {}
+    return node["steps"][0] if node["type"] == "chain" and metadata.get(_MARK) else None
 
 
 def hidden_schema() -> dict[str, Any]:

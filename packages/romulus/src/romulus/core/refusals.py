@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from .classes import type_name, type_of
 from .errors import SerializationError, Undecodable
-from .sameness import Difference, type_name
+from .sameness import Difference
 from .schema import SECRETS
 from .unstorable import model_in, unstorable
 
@@ -54,7 +55,7 @@ def refused(site: Site, value: Any, error: Exception) -> SerializationError:
         return never
     if isinstance(error, ValidationError):
         return SerializationError(f"{_errors(site, error, value)}; it does not fit what is declared{_model_hint(value)}")
-    return SerializationError(f"{site.at('')} ({type_name(type(value))}) cannot be stored: {_one_line(error)}{_model_hint(value)}")
+    return SerializationError(f"{site.at('')} ({type_name(type_of(value))}) cannot be stored: {_one_line(error)}{_model_hint(value)}")
 
 
 def undecodable(site: Site, annotation: Any, error: Exception) -> Undecodable:
@@ -74,7 +75,7 @@ def _never(site: Site, value: Any) -> SerializationError | None:
 
 
 def _changed(site: Site, found: Difference) -> SerializationError:
-    given, decoded = type(found.given), type(found.decoded)
+    given, decoded = type_of(found.given), type_of(found.decoded)
     about = site.at(found.where())
     if issubclass(given, SECRETS):
         return secret(site, found.where())
@@ -100,7 +101,7 @@ def _is(value: Any, location: tuple[int | str, ...]) -> str:
     """Say what type the part of *value* at *location* has, as far as it leads there."""
     for part in location:
         value = _part(value, part)
-    return "" if value is _UNKNOWN else f" is {type_name(type(value))}"
+    return "" if value is _UNKNOWN else f" is {type_name(type_of(value))}"
 
 
 def _part(value: Any, part: int | str) -> Any:
@@ -116,7 +117,7 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 def _one_line(error: Exception) -> str:
     text = re.sub(r"input_value=.*, input_type=", "input_type=", " ".join(str(error).split()))
-    return text[:_TEXT_MAX] or type_name(type(error))
+    return text[:_TEXT_MAX] or type_name(type_of(error))
 
 
 def _model_hint(value: Any) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
 from .duration import Duration, InvalidSetting, micros
 
@@ -59,8 +61,8 @@ def _check_attempts(value: object) -> None:
 
 
 def _check_number(value: object, name: str, low: float, high: float) -> None:
-    number = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
-    if not number or not low <= value <= high:  # type: ignore[operator]
+    number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    if not math.isfinite(number) or not low <= number <= high:
         bounds = f"{low:g} or more" if high == math.inf else f"between {low:g} and {high:g}"
         raise InvalidSetting(f"{name} must be a number, {bounds}, got {value!r}")
 
@@ -69,7 +71,10 @@ def _classes(value: object) -> tuple[type[BaseException], ...]:
     given = (value,) if isinstance(value, type) else value
     if not isinstance(given, tuple | list | set | frozenset):
         raise InvalidSetting(f"Retry.non_retryable must be a tuple of exception classes, got {value!r}")
-    for one in given:
-        if not (isinstance(one, type) and issubclass(one, BaseException)):
-            raise InvalidSetting(f"Retry.non_retryable must hold exception classes only, got {one!r}")
-    return tuple(given)
+    return tuple(_class(one) for one in cast("Iterable[object]", given))
+
+
+def _class(value: object) -> type[BaseException]:
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return value
+    raise InvalidSetting(f"Retry.non_retryable must hold exception classes only, got {value!r}")

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from pydantic import BaseModel
+
+from .classes import type_of
 
 _PLAIN = frozenset({str, int, bool, bytes, type(None)})
 _MISSING: Any = object()
@@ -45,17 +47,12 @@ class Difference:
 
 def difference(given: Any, decoded: Any) -> Difference | None:
     """Return the first place where *decoded* is not what was *given*, None: they are the same."""
-    kind = type(decoded)
+    kind = type_of(decoded)
     if type(given) is not kind:
         return None if kind is float and type(given) is int and given == decoded else Difference(given, decoded)
     if kind in _PLAIN:
         return None if given == decoded else Difference(given, decoded)
     return _compare(kind)(given, decoded)
-
-
-def type_name(cls: type) -> str:
-    """Return *cls* as an error names it."""
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _compare(kind: type) -> Callable[[Any, Any], Difference | None]:
@@ -92,7 +89,7 @@ def _dicts(given: dict[Any, Any], decoded: dict[Any, Any]) -> Difference | None:
     for (key, value), (other_key, other) in zip(given.items(), decoded.items(), strict=True):
         if key is not other_key and difference(key, other_key) is not None:
             return _reordered(given, decoded)
-        kind = type(value)
+        kind = type_of(value)
         if kind is type(other) and kind in _PLAIN and value == other:
             continue
         found = difference(value, other)
@@ -186,8 +183,9 @@ def _identical(given: Any, decoded: Any) -> Difference | None:
 
 def _others(given: Any, decoded: Any) -> Difference | None:
     equality: Any = type(given).__eq__
-    if equality is object.__eq__ and hasattr(given, "__dict__"):
-        return _attributes(given, decoded, {**vars(given), **vars(decoded)})
+    attributes: dict[str, Any] | None = getattr(given, "__dict__", None)
+    if equality is object.__eq__ and attributes is not None:
+        return _attributes(given, decoded, attributes.keys() | cast("dict[str, Any]", vars(decoded)).keys())
     return None if bool(given == decoded) else Difference(given, decoded)
 
 

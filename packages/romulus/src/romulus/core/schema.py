@@ -7,9 +7,9 @@ sets in sorted order, enums of odd values by name, dataclass fields that are not
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from pydantic import Secret, SecretBytes, SecretStr, TypeAdapter
 from pydantic_core import SchemaSerializer, SchemaValidator
@@ -83,23 +83,31 @@ class _Copy:
 
     def part(self, part: Any) -> Any:
         if isinstance(part, dict):
-            return self.node(part) if isinstance(part.get("type"), str) else {key: self.part(value) for key, value in part.items()}
-        if isinstance(part, list):
-            return [self.part(item) for item in part]
-        if isinstance(part, tuple):  # a union's (schema, label)
-            return tuple(self.part(item) for item in part)
+            return self.table(cast("dict[str, Any]", part))
+        if isinstance(part, list | tuple):  # a tuple is a union's (schema, label)
+            parts = [self.part(item) for item in cast("Iterable[Any]", part)]
+            return parts if isinstance(part, list) else tuple(parts)
         return part
+
+    def table(self, table: dict[str, Any]) -> dict[str, Any]:
+        """Return a copy of a schema, or of a table of schemas by name."""
+        return self.node(table) if isinstance(table.get("type"), str) else {name: self.part(value) for name, value in table.items()}
 
 
 def _refuse_secrets(node: dict[str, Any]) -> None:
-    cls = node.get("cls")
-    function = node.get("function")
-    made_by = function.get("function") if isinstance(function, dict) else None
-    if any(isinstance(one, type) and issubclass(one, SECRETS) for one in (cls, made_by)):
+    """Pydantic names secret types by class, by what makes them, or by what encodes them."""
+    serialized_by = getattr(_function(node.get("serialization")), "__name__", "")
+    made_by = _function(node.get("function"))
+    if serialized_by.startswith("_serialize_secret") or any(_is_secret(one) for one in (node.get("cls"), made_by)):
         raise SecretInAnnotation
-    serialized_by = getattr((node.get("serialization") or {}).get("function"), "__name__", "")
-    if serialized_by.startswith("_serialize_secret"):
-        raise SecretInAnnotation
+
+
+def _function(node: Any) -> Any:
+    return cast("dict[str, Any]", node).get("function") if isinstance(node, dict) else None
+
+
+def _is_secret(cls: Any) -> bool:
+    return isinstance(cls, type) and issubclass(cls, SECRETS)
 
 
 def _stored_config(node: dict[str, Any], copy: _Copy) -> dict[str, Any]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeGuard, cast
 
 from pydantic import BaseModel
 from pydantic_core import to_json
 
-from .sameness import type_name
+from .classes import type_name, type_of
 from .schema import SECRETS
 from .text import surrogate_at
 
@@ -58,22 +58,27 @@ def _foreign(value: Any) -> str | None:
     try:
         to_json(value, inf_nan_mode="constants")
     except ValueError:
-        return f"is {type_name(type(value))}, which cannot be stored; pass what it stands for, or make it in a resource"
+        return f"is {type_name(type_of(value))}, which cannot be stored; pass what it stands for, or make it in a resource"
     except Exception:  # noqa: BLE001  # some other code's: the first error is told instead
         return None
     return None
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        yield from ((f" key {key!a}", key) for key in value if isinstance(key, str) and surrogate_at(key) is not None)
-        yield from ((f"[{key!a}]", inner) for key, inner in value.items())
+    if _is_mapping(value):
+        items = value.items()
+        yield from ((f" key {key!a}", key) for key, _ in items if isinstance(key, str) and surrogate_at(key) is not None)
+        yield from ((f"[{key!a}]", inner) for key, inner in items)
     elif isinstance(value, list | tuple | set | frozenset):
-        yield from ((f"[{at}]", inner) for at, inner in enumerate(value))
+        yield from ((f"[{at}]", inner) for at, inner in enumerate(cast("Iterable[Any]", value)))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         yield from ((f".{field.name}", getattr(value, field.name, None)) for field in dataclasses.fields(value))
     elif isinstance(value, BaseModel):
         yield from ((f".{name}", inner) for name, inner in value.__dict__.items())
+
+
+def _is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
+    return isinstance(value, Mapping)
 
 
 def _model(value: Any, depth: int) -> type[BaseModel] | None:
