@@ -122,7 +122,6 @@ class RunDriver:
                 self._replay_one()
         finally:
             self.engine.watchdog.leave()
-        self.instance.take_notes()
         self.replayed = True
 
     def _replay_one(self) -> None:
@@ -262,7 +261,7 @@ class RunDriver:
         run.wake_at = transition.wake_at
         notes = self.instance.take_notes()
         if notes:
-            release(notes)
+            release(notes, run.id)
         if transition.change is not Change.ADVANCE:
             self._over(transition)
             return

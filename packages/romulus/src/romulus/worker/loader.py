@@ -70,7 +70,7 @@ class Loader:
 
     def _finish(self, driver: RunDriver, record: Record) -> None:
         try:
-            driver.replay_end(known=record.run.digest not in ("", driver.digest))
+            driver.replay_end(known=record.run.digest != "")
         except holding.HELD as error:
             takeup.refuse(driver, error)
         else:

@@ -40,7 +40,7 @@ BEGUN = (
 )
 BECOMES = (
     "UPDATE runs SET workflow = ?2, version = ?3, generation = generation + 1, generation_key = ?4, position = ?5, "
-    "started_at = ?6, deadline = NULL WHERE key = ?1"
+    "started_at = ?6, deadline = NULL, digest = '' WHERE key = ?1"
 )
 
 
