@@ -9,6 +9,8 @@ import apsw
 
 import romulus
 from romulus.core.machine import RunStatus
+from romulus.core.ports import ProcessIdentity
+from romulus.core.record import WorkerRow
 from romulus.store.contract import ClaimRequest, Store
 
 from .engine import Observer, run, working
@@ -18,6 +20,7 @@ from .plan import Bench, Plan
 from .workflows import WORKFLOWS, sleeping
 
 RATIO_MAX = 1.5
+LEASE = 600_000_000  # µs: nothing renews it
 PAGES_KB = 512_000  # SQLite's cache while rows are cloned
 
 
@@ -77,14 +80,26 @@ async def _claims(bench: Bench) -> list[float]:
     """Return the seconds each claim of one due run took, its commit included."""
     app = romulus.App(bench.url(), workflows=WORKFLOWS)
     async with app.client() as client:
-        store = (await app.source.acquire()).store
+        opened = await app.source.acquire()
+        row = _worker(opened.host.identity, app.namespace)
+        lease = await opened.store.register(row, LEASE)
         serves = [(name, version, digest) for (name, version), digest in app.registry.digests.items()]
         took: list[float] = []
         for _ in range(bench.plan.claims):
             await client.start(sleeping)
-            took.append(await _claim(store, ClaimRequest("benchmark", app.namespace, serves, limit=1)))
+            took.append(await _claim(opened.store, ClaimRequest(row.id, app.namespace, serves, limit=1)))
+        lease.close()
+        await opened.store.deregister(row.id)
         await app.source.release()
         return took
+
+
+def _worker(who: ProcessIdentity, namespace: str) -> WorkerRow:
+    """Return a worker's row: only a registered worker may claim."""
+    return WorkerRow(
+        f"benchmark-{who.pid}", namespace, "benchmark", who.host, who.boot, who.pid, who.pid_start, who.pid_namespace,
+        workflows="[]", pools="[]", concurrency=1, started_at=0, renewed_at=0, lease_until=0,
+    )  # fmt: skip
 
 
 async def _claim(store: Store, request: ClaimRequest) -> float:
