@@ -88,7 +88,16 @@ async def test_a_held_run_raises_only_where_that_is_asked_for(tmp_path: Path) ->
 async def test_what_is_not_there_is_not_found_by_every_method(tmp_path: Path) -> None:
     async with app_at(tmp_path).client() as client:
         handle = client.get("nobody")
-        calls = [handle.result, handle.describe, handle.history, handle.cancel, handle.terminate, handle.retry, handle.release, handle.evidence]
+        calls = [
+            handle.result,
+            handle.describe,
+            handle.history,
+            handle.cancel,
+            handle.terminate,
+            handle.retry,
+            handle.release,
+            handle.evidence,
+        ]
         for call in calls:
             with pytest.raises(RunNotFound, match="nobody"):
                 await call()

@@ -26,7 +26,7 @@ class Parcel:
     labels: list[str]
 
 
-@romulus.step(retry=romulus.Retry(max_attempts=1))
+@romulus.step
 async def add(a: int, b: int) -> int:
     return a + b
 
