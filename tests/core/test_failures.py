@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,12 +60,12 @@ class Hostile(Exception):
     args = "no tuple"  # type: ignore[assignment]
     __notes__ = 7  # type: ignore[assignment]
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[override]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         raise RuntimeError
 
     @property
-    def __dict__(self) -> Any:  # type: ignore[override,misc,unused-ignore]
+    def __dict__(self) -> Any:  # type: ignore[override]
         raise RuntimeError
 
     def __reduce__(self) -> Any:
@@ -160,6 +163,31 @@ def test_what_would_stop_the_process_or_a_coroutine_is_stood_in_for(exc: BaseExc
 
     assert type(back) is StepFailed
     assert back.type_name == type(exc).__name__
+
+
+SCRIPT = """
+import sys
+from romulus.core.failures import dump_failure, load_failure
+class Declined(Exception): pass
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        back = load_failure(bytes.fromhex(sys.argv[1]))
+        assert type(back) is Declined, repr(back)
+    print(dump_failure(Declined("no")).hex())
+"""
+
+
+def test_an_exception_of_a_script_is_the_same_class_where_the_script_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "orders_script.py"
+    script.write_text(SCRIPT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    stored = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True).stdout.strip()
+
+    import orders_script  # type: ignore[import-not-found]
+
+    assert type(load_failure(bytes.fromhex(stored))) is orders_script.Declined
+    imported = dump_failure(orders_script.Declined("no")).hex()
+    subprocess.run([sys.executable, script, imported], check=True, capture_output=True)
 
 
 def test_nothing_but_exception_classes_is_ever_called() -> None:

@@ -27,11 +27,15 @@ class Customer(BaseModel):
     name: str
 
 
+class NotDescribed:
+    pass
+
+
 async def pay(order: Order, amount: Decimal = Decimal("1.10"), *, note: str | None = None) -> str:
     return ""
 
 
-def many(a: int, /, b: float = 2.0, *rest: bytes, tags: set[str] = frozenset(), **extra: int) -> None:  # type: ignore[assignment]
+def many(a: int, /, b: float = 2.0, *rest: bytes, tags: frozenset[str] = frozenset(), **extra: int) -> None:
     return None
 
 
@@ -80,8 +84,8 @@ def test_arguments_come_back_as_the_function_takes_them() -> None:
     assert (args, kwargs) == ((Order("1", 5), Decimal("1.10")), {"note": "x"})
 
     codec = ArgumentsCodec(many, "step many")
-    args, kwargs = codec.load(codec.dump((1, 2, b"\xff", b""), {"tags": {"b", "a"}, "z": 1}))
-    assert (args, kwargs) == ((1, 2.0, b"\xff", b""), {"tags": {"a", "b"}, "z": 1})
+    args, kwargs = codec.load(codec.dump((1, 2, b"\xff", b""), {"tags": frozenset({"b", "a"}), "z": 1}))
+    assert (args, kwargs) == ((1, 2.0, b"\xff", b""), {"tags": frozenset({"a", "b"}), "z": 1})
     assert type(args[1]) is float
 
 
@@ -124,6 +128,18 @@ def test_plain_arguments_give_the_bytes_of_typed_ones() -> None:
     assert PAY.dump_plain([{"id": "1", "cents": 7}, "2.50"]) == typed
 
 
+def test_plain_arguments_may_name_variable_ones() -> None:
+    codec = ArgumentsCodec(many, "step many")
+    typed = codec.dump((1, 2, b"\xff"), {"z": 1})
+
+    assert codec.dump_plain({"a": 1, "b": 2, "rest": ["_w=="], "z": 1}) == typed
+    assert codec.dump_plain({"a": 1, "b": 2, "rest": ["_w=="], "extra": {"z": 1}}) == typed
+    assert codec.dump_plain([1]) == codec.dump((1,), {})
+    for wrong in ({}, {"b": 1}):
+        with pytest.raises(TypeError, match="missing a required argument: 'a'"):
+            codec.dump_plain(wrong)
+
+
 @pytest.mark.parametrize(("plain", "message"), [({"n": "1"}, "valid integer"), ({"n": None}, "valid integer"), ({"n": object()}, "object")])
 def test_plain_arguments_that_do_not_fit_are_refused_by_name(plain: dict[str, Any], message: str) -> None:
     with pytest.raises(SerializationError, match=rf"step one: argument n.*{message}"):
@@ -145,6 +161,15 @@ def test_an_annotation_that_cannot_be_resolved_names_the_function_on_first_use()
 
     with pytest.raises(DefinitionError, match=r"step unresolvable: an annotation of unresolvable .*Missing"):
         codec.dump((1,), {})
+
+
+def test_what_was_stored_cannot_be_decoded_where_an_annotation_cannot_be_used() -> None:
+    with pytest.raises(Undecodable, match=r"step unresolvable: "):
+        ArgumentsCodec(unresolvable, "step unresolvable").load(b"{}")
+    with pytest.raises(Undecodable, match=r"step s: .*secret"):
+        ValueCodec(SecretStr, "step s").load(b'"x"')
+    with pytest.raises(DefinitionError, match=r"^step s: the annotation cannot be used: .*NotDescribed.*type to fully support it\.$"):
+        ValueCodec(NotDescribed, "step s").dump(NotDescribed())
 
 
 def test_a_type_of_an_enclosing_function_is_found_where_the_body_uses_it() -> None:

@@ -6,6 +6,7 @@ Sorted, because a client without the code cannot know the signature's order and 
 from __future__ import annotations
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ from .annotations import annotations_of
 from .value_codec import ValueCodec
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+_VARIABLE = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @dataclass(slots=True, frozen=True)
@@ -28,6 +31,7 @@ class _Shape:
     sorted_places: tuple[tuple[str, int], ...]  # (name, its place in a call by position), sorted by name
     simple: int  # a call with that many positional arguments and no keywords needs no binding; -1: every call does
     positional: tuple[str, ...]
+    required: tuple[str, ...]
     var_positional: str | None
     keywords: tuple[str, ...]
     var_keyword: str | None
@@ -59,8 +63,8 @@ class ArgumentsCodec:
         Raises:
             Undecodable: the signature does not take them.
         """
-        shape = self._shape or self._look()
         named = self._codec.load(data)
+        shape = self._shape or self._look()
         args = [named[name] for name in shape.positional]
         if shape.var_positional is not None:
             args += named[shape.var_positional]
@@ -77,7 +81,10 @@ class ArgumentsCodec:
             SerializationError: an annotation does not take one.
         """
         shape = self._shape or self._look()
-        given = shape.signature.bind(**arguments) if isinstance(arguments, Mapping) else shape.signature.bind(*arguments)
+        if isinstance(arguments, Mapping):
+            given = inspect.BoundArguments(shape.signature, _by_name(shape, arguments))
+        else:
+            given = shape.signature.bind(*arguments)
         typed = {name: self._part(shape, name).accept({name: value})[name] for name, value in given.arguments.items()}
         given.apply_defaults()
         return self._codec.dump({name: typed.get(name, given.arguments[name]) for name in shape.sorted_names})[0]
@@ -96,11 +103,11 @@ class ArgumentsCodec:
 
     def _annotation(self) -> Any:
         shape = self._shape or self._look()
-        return _by_name(shape, shape.sorted_names)
+        return _annotation(shape, shape.sorted_names)
 
     def _part(self, shape: _Shape, name: str) -> ValueCodec[Any]:
         if name not in self._parts:
-            self._parts[name] = ValueCodec.of_arguments(lambda: _by_name(shape, (name,)), self.where)
+            self._parts[name] = ValueCodec.of_arguments(lambda: _annotation(shape, (name,)), self.where)
         return self._parts[name]
 
     def _look(self) -> _Shape:
@@ -132,13 +139,28 @@ def _shape(fn: Callable[..., Any], where: str, skip: int) -> _Shape:
         sorted_places=tuple((name, names.index(name)) for name in sorted(names)),
         simple=simple,
         positional=positional,
+        required=tuple(p.name for p in parameters if p.default is p.empty and p.kind not in _VARIABLE),
         var_positional=next(iter(kinds[inspect.Parameter.VAR_POSITIONAL]), None),
         keywords=kinds[inspect.Parameter.KEYWORD_ONLY],
         var_keyword=next(iter(kinds[inspect.Parameter.VAR_KEYWORD]), None),
     )
 
 
-def _by_name(shape: _Shape, names: tuple[str, ...]) -> Any:
+def _by_name(shape: _Shape, arguments: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """Return arguments by parameter name; those of no parameter belong to `**kwargs`."""
+    others = {name: value for name, value in arguments.items() if name not in shape.hints}
+    given = OrderedDict((name, value) for name, value in arguments.items() if name in shape.hints)
+    if others and shape.var_keyword is None:
+        raise TypeError(f"got an unexpected argument {next(iter(others))!r}")
+    if others and shape.var_keyword is not None:
+        given[shape.var_keyword] = given.get(shape.var_keyword, {}) | others
+    missing = [name for name in shape.required if name not in given]
+    if missing:
+        raise TypeError(f"missing a required argument: {missing[0]!r}")
+    return given
+
+
+def _annotation(shape: _Shape, names: tuple[str, ...]) -> Any:
     return TypedDict("Arguments", {name: shape.hints[name] for name in names})  # type: ignore[operator]
 
 

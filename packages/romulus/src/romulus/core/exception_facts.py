@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeGuard, TypeVar, cast
 
 from .errors import ActivationTimeout, Dropped
+from .modules import portable
 from .plain import Refused, pack
 from .text import escaped
 
@@ -40,9 +41,9 @@ def bare_facts(exc: BaseException, text_max: int) -> dict[str, Any]:
 
 
 def type_of(exc: BaseException) -> str:
-    """Return "module:qualified name" of the class of *exc*."""
+    """Return "module:qualified name" of the class of *exc*, as other processes find it."""
     cls = type(exc)
-    return escaped(quietly(lambda: f"{cls.__module__}:{cls.__qualname__}", "builtins:BaseException")[:500])
+    return escaped(quietly(lambda: f"{portable(cls.__module__)}:{cls.__qualname__}", "builtins:BaseException")[:500])
 
 
 def message_of(exc: BaseException) -> str:

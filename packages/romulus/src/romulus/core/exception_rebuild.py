@@ -7,11 +7,11 @@ the same message. Nothing else named by stored data is ever called.
 from __future__ import annotations
 
 from functools import partial, reduce
-from importlib import import_module
 from typing import Any
 
 from .errors import ActivationTimeout, Dropped, RomulusError, StepFailed
 from .exception_facts import TRACEBACK, quietly
+from .modules import loaded, portable
 from .plain import unpack
 from .text import escaped
 
@@ -47,11 +47,11 @@ def _class(found: dict[str, Any]) -> type[BaseException] | None:
     cls: Any = quietly(lambda: _named(module, qualname), None)
     if not (isinstance(cls, type) and issubclass(cls, BaseException)) or issubclass(cls, _NEVER):
         return None
-    return cls if (cls.__module__, cls.__qualname__) == (module, qualname) else None
+    return cls if (portable(cls.__module__), cls.__qualname__) == (module, qualname) else None
 
 
 def _named(module: str, qualname: str) -> Any:
-    found: Any = import_module(module)
+    found: Any = loaded(module)
     return reduce(_member, qualname.split("."), found)
 
 

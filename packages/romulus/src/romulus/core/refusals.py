@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from .classes import type_name, type_of
-from .errors import SerializationError, Undecodable
+from .errors import DefinitionError, SerializationError, Undecodable
 from .sameness import Difference
 from .schema import SECRETS
-from .unstorable import model_in, unstorable
+from .unstorable import model_with_own_settings, unstorable
 
 _SHOWN_MAX = 3  # validation errors in one message
 _TEXT_MAX = 500  # characters of another library's message
+_PATH_MAX = 200  # characters
 _UNKNOWN: Any = object()
 
 
@@ -32,6 +33,7 @@ class Site(NamedTuple):
         if self.arguments:
             path = re.sub(r"^(?:\['(\w+)'\]|\.(\w+))", r"argument \1\2", path)
         about = f"{self.where}: " if self.where else ""
+        path = path if len(path) <= _PATH_MAX else f"{path[: _PATH_MAX // 2]}…{path[-_PATH_MAX // 2 :]}"
         return f"{about}{path or 'the value itself'}"
 
 
@@ -56,6 +58,12 @@ def refused(site: Site, value: Any, error: Exception) -> SerializationError:
     if isinstance(error, ValidationError):
         return SerializationError(f"{_errors(site, error, value)}; it does not fit what is declared{_model_hint(value)}")
     return SerializationError(f"{site.at('')} ({type_name(type_of(value))}) cannot be stored: {_one_line(error)}{_model_hint(value)}")
+
+
+def unusable(site: Site, error: Exception) -> DefinitionError:
+    """Return the error for an annotation that pydantic cannot use."""
+    why = _one_line(error).partition(" For further information")[0].partition(" If you got this error")[0]
+    return DefinitionError(f"{site.where}: the annotation cannot be used: {why}")
 
 
 def undecodable(site: Site, annotation: Any, error: Exception) -> Undecodable:
@@ -85,8 +93,7 @@ def _changed(site: Site, found: Difference) -> SerializationError:
         return SerializationError(f"{about} is {type_name(given)} with fold=1, which is kept only with a time zone; give it one")
     into = f"another {type_name(given)}" if given is decoded else type_name(decoded)
     return SerializationError(
-        f"{about} is {type_name(given)} and would come back as {into}; "
-        f"annotate it as what it is, or convert it to what is declared{_model_hint(found.given)}"
+        f"{about} is {type_name(given)} and would come back as {into}; annotate it as what it is, or convert it to what is declared"
     )
 
 
@@ -122,7 +129,7 @@ def _one_line(error: Exception) -> str:
 
 def _model_hint(value: Any) -> str:
     """Name the settings that a pydantic model keeps for itself."""
-    model = model_in(value)
+    model = model_with_own_settings(value)
     if model is None:
         return ""
     return (

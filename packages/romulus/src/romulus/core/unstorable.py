@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeGuard, cast
 
@@ -23,8 +24,8 @@ def unstorable(value: Any) -> tuple[str, str] | None:
     return _search(value, "", 0)
 
 
-def model_in(value: Any) -> type[BaseModel] | None:
-    """Return the first pydantic model's class in *value*."""
+def model_with_own_settings(value: Any) -> type[BaseModel] | None:
+    """Return the first pydantic model's class in *value* that holds bytes, NaN or infinity."""
     return _model(value, 0)
 
 
@@ -82,8 +83,12 @@ def _is_mapping(value: Any) -> TypeGuard[Mapping[Any, Any]]:
 
 
 def _model(value: Any, depth: int) -> type[BaseModel] | None:
-    if isinstance(value, BaseModel):
+    if isinstance(value, BaseModel) and any(_needs_settings(inner) for _, inner in _parts(value)):
         return type(value)
     if depth > _DEPTH_MAX:
         return None
     return next((found for _, inner in _parts(value) if (found := _model(inner, depth + 1)) is not None), None)
+
+
+def _needs_settings(value: Any) -> bool:
+    return isinstance(value, bytes) or (isinstance(value, float) and not math.isfinite(value))

@@ -11,9 +11,9 @@ from pydantic_core import to_json
 from typing_extensions import TypeVar
 
 from .annotations import result_annotation
-from .errors import DefinitionError
+from .errors import DefinitionError, SerializationError, Undecodable
 from .redaction import REDACTED
-from .refusals import Site, changed, refused, secret, undecodable
+from .refusals import Site, changed, refused, secret, undecodable, unusable
 from .sameness import difference
 from .schema import Plan, SecretInAnnotation, plan, shown_serializer
 
@@ -71,9 +71,10 @@ class ValueCodec(Generic[T]):
         Raises:
             Undecodable: the annotation does not take it; names the type.
         """
-        plan = self._plan or self.plan()
         try:
-            value: T = self._decode(plan, data)
+            value: T = self._decode(self._plan or self.plan(), data)
+        except (DefinitionError, SerializationError) as error:  # of the annotation
+            raise Undecodable(str(error)) from error
         except Exception as error:
             raise undecodable(self._site, self._annotation(), error) from error
         return value
@@ -108,7 +109,7 @@ class ValueCodec(Generic[T]):
         except DefinitionError:
             raise
         except Exception as error:
-            raise DefinitionError(f"{self._site.where}: pydantic cannot use the annotation: {error}") from error
+            raise unusable(self._site, error) from error
         return made
 
     def _decode(self, plan: Plan, data: bytes) -> Any:
