@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from romulus.core.errors import ActivationTimeout, Dropped, RunHeld, StepFailed, StepTimeout, ValueTooLarge
-from romulus.core.failures import describe_failure, dump_failure, load_failure
+from romulus.core.failures import cut_failure, describe_failure, dump_failure, load_failure
 from romulus.core.values import Vault
 
 
@@ -269,15 +269,23 @@ def test_everything_is_bounded_and_says_how_much_was_cut() -> None:
     assert "950 more notes" in crossed(huge).__notes__[-1]
 
 
-def test_a_failure_fits_the_limit_of_the_vault() -> None:
-    vault = Vault(None, 1_000)
-    exc = ValueError("\x00é" * 10_000)
+@pytest.mark.parametrize("text", ["\x00é" * 10_000, "\U0001f600" * 10_000, '"' * 10_000, "x"])
+def test_a_failure_fits_the_limit_of_the_vault(text: str) -> None:
+    vault = Vault(None, 600)
+    plain = dump_failure(ValueError(text))
 
-    with pytest.raises(ValueTooLarge):
-        vault.seal(dump_failure(exc), "failure")
-    data = vault.seal_failure(exc, "failure")
-    assert len(data) <= 1_000
+    data = vault.seal_failure(plain, "failure")
+
+    assert len(data) <= 600
     assert type(load_failure(vault.open(data, "failure"))) is ValueError
+    if len(plain) > 600:
+        with pytest.raises(ValueTooLarge):
+            vault.seal(plain, "failure")
+
+
+@given(st.binary(max_size=2_000), st.integers(600, 1_000))
+def test_any_bytes_can_be_cut(data: bytes, bytes_max: int) -> None:
+    assert len(cut_failure(data, bytes_max)) <= bytes_max
 
 
 def test_nul_and_surrogates_are_spelt_out() -> None:

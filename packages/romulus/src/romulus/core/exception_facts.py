@@ -29,15 +29,10 @@ _ARGS: Any = BaseException.__dict__["args"]
 
 def facts(exc: BaseException, text_max: int) -> dict[str, Any]:
     """Return what is stored of *exc*. Never raises because of what the exception does."""
-    found = quietly(lambda: _Walk(text_max).one(exc, ()), None) or bare_facts(exc, text_max)
+    found = quietly(lambda: _Walk(text_max).one(exc, ()), None) or {"type": type_of(exc), "message": cut(message_of(exc), text_max)}
     text = quietly(lambda: "".join(traceback.format_exception(exc)), "")
     found["traceback"] = escaped(text[-min(TRACEBACK_MAX, text_max) :])
     return found
-
-
-def bare_facts(exc: BaseException, text_max: int) -> dict[str, Any]:
-    """Return the type and message of *exc* only."""
-    return {"type": type_of(exc), "message": cut(message_of(exc), text_max)}
 
 
 def type_of(exc: BaseException) -> str:

@@ -9,25 +9,35 @@ import json
 from typing import Any, cast
 
 from .errors import StepFailed
-from .exception_facts import TEXT_MAX, bare_facts, facts
+from .exception_facts import TEXT_MAX, cut, facts
 from .exception_rebuild import rebuild
 
 _LINE_MAX = 300  # characters of a listing's line
 _UNREADABLE = "the stored failure cannot be read"
+_TYPE_MAX = 60  # characters, in a failure cut to fit
 _BYTES_PER_CHAR = 6  # at most, in JSON
+_BYTES_AROUND = 120  # of punctuation, names and the note of what was cut
 
 
-def dump_failure(exc: BaseException, *, text_max: int = TEXT_MAX, bytes_max: int | None = None) -> bytes:
+def dump_failure(exc: BaseException, *, text_max: int = TEXT_MAX) -> bytes:
     """Return *exc* encoded: type, message, arguments where they are plain, notes, cause, members and traceback text.
 
-    Texts are cut to *text_max* characters. Where all that is over *bytes_max*, only the type and the beginning of the message
-    are kept. Never raises, whatever the exception does.
+    Each text is cut to *text_max* characters, all together to 5 times that. Never raises, whatever the exception does.
     """
-    data = _encoded(facts(exc, text_max))
-    if bytes_max is None or len(data) <= bytes_max:
+    return _encoded(facts(exc, text_max))
+
+
+def cut_failure(data: bytes, bytes_max: int) -> bytes:
+    """Return an encoded failure in at most *bytes_max* bytes (from 600 on): where it has more, type and message only. Never raises."""
+    if len(data) <= bytes_max:
         return data
-    room = max(bytes_max - 200, 0) // _BYTES_PER_CHAR
-    return _encoded(bare_facts(exc, min(text_max, room)))
+    try:
+        found = _decoded(data)
+    except Exception:  # noqa: BLE001  # whatever is wrong with it, the caller goes on
+        found = {"type": "", "message": _UNREADABLE}
+    type_name, message = str(found["type"]), str(found.get("message", ""))
+    room = max(bytes_max - _BYTES_PER_CHAR * min(len(type_name), _TYPE_MAX) - _BYTES_AROUND, 0)
+    return _encoded({"type": type_name[:_TYPE_MAX], "message": cut(message, room // _BYTES_PER_CHAR)})
 
 
 def load_failure(data: bytes) -> BaseException:

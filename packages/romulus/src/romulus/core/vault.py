@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from .errors import SerializationError, Undecodable, ValueTooLarge
-from .failures import dump_failure
+from .failures import cut_failure
 
 
 class Codec(Protocol):
@@ -42,13 +42,13 @@ class Vault:
             )
         return plain if self._codec is None else self._encode(self._codec, plain, what)
 
-    def seal_failure(self, exc: BaseException, what: str) -> bytes:
-        """Return what is stored for *exc* (`core.failures`), cut so that it fits the limit.
+    def seal_failure(self, plain: bytes, what: str) -> bytes:
+        """Return what is stored for an encoded failure (`core.failures`), cut where it is over the limit.
 
         Raises:
             SerializationError: the codec failed or returned no bytes.
         """
-        plain = dump_failure(exc, bytes_max=self._max)
+        plain = cut_failure(plain, self._max)
         return plain if self._codec is None else self._encode(self._codec, plain, what)
 
     def open(self, stored: bytes, what: str) -> bytes:
