@@ -1,0 +1,114 @@
+"""The plain model: what a program must come to, whatever crashes on the way, where its own races leave a choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .programs import Node
+from .steps import ATTEMPTS
+
+
+@dataclass(frozen=True, slots=True)
+class Is:
+    """Exactly this value."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Any of these."""
+
+    patterns: tuple[Pattern, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A list whose items fit these, in order."""
+
+    patterns: tuple[Pattern, ...]
+
+
+Pattern = Is | OneOf | Each
+
+
+def fits(pattern: Pattern, value: Any) -> bool:
+    """Return whether *value* is what *pattern* allows."""
+    match pattern:
+        case Is(expected):
+            return bool(value == expected)
+        case OneOf(patterns):
+            return any(fits(each, value) for each in patterns)
+        case Each(patterns):
+            return isinstance(value, list) and len(value) == len(patterns) and all(map(fits, patterns, value))
+
+
+class Model:
+    """Expects results. *lossy*: attempts were lost that count against a step's limit, so any step may have failed."""
+
+    def __init__(self, *, lossy: bool = False) -> None:
+        self._lossy = lossy
+
+    def fails(self, node: Node) -> bool:
+        """Return whether the program ends by raising, wherever it ends."""
+        match node:
+            case ["seq", nodes]:
+                return bool(nodes) and self.fails(nodes[-1])
+            case ["again", rest]:
+                return self.fails(rest)
+            case _:
+                return node[0] == "raise"
+
+    def expect(self, node: Node) -> Pattern:
+        """Return what a node's result must fit."""
+        match node:
+            case ["step", kind, label, fails, _]:
+                return self._step(kind, label, fails)
+            case ["sleep", _]:
+                return Is("slept")
+            case ["wait", name, 0]:
+                return Is(payload(name))
+            case ["wait", name, _]:
+                return OneOf((Is(payload(name)), Is("no event")))
+            case ["draw", _]:
+                return Is("drawn")
+            case ["patched", _]:
+                return OneOf((Is(True), Is(False)))
+            case ["variant", _]:
+                return Is("fits")
+            case ["hang", _]:
+                return Is("went on")
+            case _:
+                return self._composed(node)
+
+    def _composed(self, node: Node) -> Pattern:
+        match node:
+            case ["seq", [*_, ["again", rest]]]:
+                return self.expect(rest)
+            case ["seq" | "gather" | "group", nodes] | ["limited", _, nodes]:
+                return Each(tuple(map(self.expect, nodes)))
+            case ["burst", _, _]:
+                return Is("burst")
+            case ["within", _, each]:
+                return OneOf((self.expect(each), Is("out of time")))
+            case ["cancel", _, each]:
+                return OneOf((self.expect(each), Is("cancelled")))
+            case ["first", nodes]:
+                return OneOf(tuple(Each((Is(number), self.expect(each))) for number, each in enumerate(nodes)))
+            case ["finally", each, cleanup]:
+                return Each((self.expect(each), self.expect(cleanup)))
+            case _:
+                raise ValueError(f"no such node: {node!r}")
+
+    def _step(self, kind: str, label: str, fails: int) -> Pattern:
+        attempts = 1 if kind == "once" else ATTEMPTS
+        failed = Is("failed StepTimeout" if kind in ("timed", "beating") else "failed Boom")
+        if kind == "stubborn" or fails < attempts:
+            return OneOf((Is(label), failed)) if self._lossy and fails else Is(label)
+        return failed
+
+
+def payload(name: str) -> str:
+    """Return the payload that the scenario sends with the event of this name."""
+    return f"payload of {name}"
