@@ -27,33 +27,13 @@ class RunDriver:
     delivered, each item to quiescence, and makes the next one. Only then does anything armed by it begin.
     """
 
+    # fmt: off
     __slots__ = (
-        "_later",
-        "_patches",
-        "armed",
-        "cancel_delivered",
-        "cancel_name",
-        "cancel_seen",
-        "digest",
-        "dues",
-        "engine",
-        "generation",
-        "gone",
-        "in_flight",
-        "instance",
-        "queue",
-        "queued",
-        "replayed",
-        "reservations",
-        "reserved",
-        "rows",
-        "run",
-        "starting",
-        "timer",
-        "waiting_slot",
-        "waits",
-        "warned",
-    )  # fmt: skip
+        "_later", "_patches", "armed", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "digest", "dues", "engine",
+        "generation", "gone", "in_flight", "instance", "queue", "queued", "replayed", "reservations", "reserved", "rows", "run",
+        "starting", "timer", "waiting_slot", "waits", "warned",
+    )
+    # fmt: on
 
     def __init__(self, engine: Engine, record: Record, instance: Instance) -> None:
         self.engine = engine
@@ -76,6 +56,7 @@ class RunDriver:
         self.waiting_slot = False
         self.starting = False  # attempts are being begun: their outcomes wait for the last
         self.gone = False
+        self.bytes = len(record.generation.input)  # of values the code may hold
         self.replayed = False
         self.warned = False
         self.timer: object = None  # host handle for the earliest due time
@@ -132,6 +113,7 @@ class RunDriver:
             self.instance.deliver(self._later, replaying=True, patches=patches)
 
     def _note_recorded(self, entry: Entry) -> None:
+        self.bytes += len(entry.body)
         if entry.kind == Kind.CANCEL:
             self.cancel_delivered, self.cancel_name = True, entry.name
 
@@ -259,6 +241,8 @@ class RunDriver:
         run.revision += 1
         run.position, run.status, run.last_transition, run.digest = transition.position, transition.status, transition.id, transition.digest
         run.wake_at = transition.wake_at
+        self.bytes += draft.bytes
+        self._warn_of_history()
         notes = self.instance.take_notes()
         if notes:
             release(notes, run.id)
@@ -267,6 +251,12 @@ class RunDriver:
             return
         self._begin(draft.arms)
         self.turn()
+
+    def _warn_of_history(self) -> None:
+        """Tell the operator once, well before the limit."""
+        if not self.warned and self.run.position >= self.engine.settings.history_warn:
+            self.warned = True
+            self.engine.executor.log_long(self.run.id, self.run.position, self.engine.settings.history_max)
 
     def _begin(self, arms: Sequence[Work]) -> None:
         """Begin the attempts that the transition armed; their outcomes are taken together afterwards."""

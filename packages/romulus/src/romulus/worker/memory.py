@@ -52,6 +52,11 @@ class Memory:
         self._parked.clear()
 
     @property
+    def bytes(self) -> int:
+        """Return about how many journal bytes the runs in progress hold."""
+        return sum(driver.bytes for driver in self.active.values())
+
+    @property
     def cached(self) -> int:
         """Return how many parked runs are kept."""
         return len(self._parked)

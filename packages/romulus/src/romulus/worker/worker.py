@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
+from romulus.authoring.refusal import install
 from romulus.authoring.registry import Registry
 from romulus.authoring.resource import ResourceSet
 from romulus.core.errors import StoreUnavailable
@@ -70,6 +71,7 @@ class Worker:
         self._keeper: LeaseKeeper | None = None
         self._lease: Lease | None = None
         self._unlisten: Callable[[], object] = _nothing
+        self._unrefuse: Callable[[], object] = _nothing
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
 
@@ -78,6 +80,7 @@ class Worker:
     async def start(self) -> None:
         """Open resources, register, and begin to claim."""
         await self.resources.open()
+        self._unrefuse = install()
         await self._register()
         self.engine.watchdog.start()
         self.engine.committer.start()
@@ -108,6 +111,7 @@ class Worker:
         if self._keeper is not None:
             self._keeper.stop()
         await self._quiet("deregistered", self.store.deregister(self.id))
+        self._unrefuse()
         await self.resources.close()
 
     async def crash(self) -> None:
@@ -120,6 +124,7 @@ class Worker:
         self.engine.watchdog.stop()
         self._unlisten()
         self.memory.clear()
+        self._unrefuse()
         if self._keeper is not None:
             self._keeper.stop()
 
@@ -208,9 +213,9 @@ class Worker:
     # ---- bounds ------------------------------------------------------------------------------------
 
     def _room(self) -> int:
-        """Return how many more runs may be taken up: bounded by runs, by slots, and by what waits for the writer."""
+        """Return how many more runs may be taken up: bounded by runs, by slots, by bytes, and by what waits for the writer."""
         settings = self.settings
-        if self.engine.committer.backlog > settings.backlog_max:
+        if self.engine.committer.backlog > settings.backlog_max or self.memory.bytes > settings.record_bytes_max:
             return 0
         return min(settings.runs_max, 4 * self.engine.slots.limit) - len(self.memory.active) - self.loader.loading
 

@@ -43,6 +43,12 @@ BECOMES = (
     "started_at = ?6, deadline = NULL, digest = '' WHERE key = ?1"
 )
 
+# A parked run whose event came, and whose wake its owner took, while the park was under way would sleep on it.
+READY: Final = (
+    "UPDATE runs SET wake_at = ?1, lane = CASE priority WHEN 0 THEN 0 ELSE 1 END, queue_at = ?1 - priority * 10000000 "
+    "WHERE key IN (SELECT value FROM json_each(?2)) AND EXISTS (SELECT 1 FROM waits w WHERE w.run = runs.key AND w.event IS NOT NULL)"
+)
+
 
 def write_beside(session: Session, transitions: Sequence[Transition], now: int) -> bool:
     """Write all of it; False: a wait that a transition closes does not hold the event it consumed (the caller rolls back)."""
@@ -50,6 +56,9 @@ def write_beside(session: Session, transitions: Sequence[Transition], now: int) 
     if not _close_waits(session, transitions, now):
         return False
     _open_waits(session, transitions, now)
+    parked = [t.run for t in transitions if t.change is Change.PARK]
+    if parked:
+        session.run("apply.ready", READY, (now, json.dumps(parked)))
     ended = [t for t in transitions if t.change is Change.CONTINUE or t.status in TERMINAL]
     if ended:
         _end(session, ended, now)
