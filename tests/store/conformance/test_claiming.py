@@ -1,0 +1,250 @@
+"""Claims: which runs, in which order, never early, under which fence."""
+
+from __future__ import annotations
+
+import pytest
+
+from romulus.core.machine import Change, RunStatus
+from romulus.core.record import HoldKind
+from romulus.core.requests import request_cancel
+from romulus.store.contract import Store
+from tests.store.kit import (
+    HELD, PENDING, RUNNING, SECOND, WAITING, MovableHost, advance, again, claim, claimed, entry, free, park, register, start, succeed,
+)  # fmt: skip
+
+HOUR = 3600 * SECOND
+
+
+@pytest.fixture
+async def w1(store: Store, host: MovableHost) -> str:
+    (await register(store, host, "w1")).close()
+    return "w1"
+
+
+async def ids(store: Store, **changes: object) -> list[str]:
+    return [record.run.id for record in (await claim(store, **changes)).records]
+
+
+async def test_a_claim_takes_the_run_under_a_fence_of_the_stores_clock(store: Store, w1: str) -> None:
+    await start(store, "r1", timeout=HOUR)
+    before = await store.now()
+
+    (record,) = (await claim(store)).records
+
+    run = record.run
+    assert (run.owner, run.status, run.wake_at, run.revision) == ("w1", RUNNING, None, 0)
+    assert run.fence >= before
+    assert run.started_at is not None
+    assert run.deadline == run.started_at + HOUR
+    assert record.generation.started_at == run.started_at
+
+
+async def test_a_claimed_run_is_claimed_by_nobody_else(store: Store, w1: str) -> None:
+    await start(store, "r1")
+    await claim(store)
+
+    assert await ids(store) == []
+
+
+@pytest.mark.parametrize("priority", [0, 7, -7])
+async def test_a_run_is_never_claimed_before_it_is_due(store: Store, host: MovableHost, w1: str, priority: int) -> None:
+    await start(store, "r1", status=RunStatus.SCHEDULED, delay=HOUR, priority=priority)
+    run = await store.run("default", "r1")
+    assert run is not None
+
+    claims = await claim(store)
+
+    assert (list(claims.records), claims.next_due) == ([], run.wake_at)
+    host.advance(HOUR - SECOND)
+    assert await ids(store) == []
+    host.advance(2 * SECOND)
+    assert await ids(store) == ["r1"]
+
+
+async def test_the_next_due_time_is_that_of_runs_it_serves(store: Store, w1: str) -> None:
+    await start(store, "mine", delay=2 * HOUR)
+    await start(store, "another version's", delay=HOUR, version="2")
+
+    mine = await store.run("default", "mine")
+    assert mine is not None
+    assert (await claim(store)).next_due == mine.wake_at
+
+
+async def test_due_runs_left_over_are_told_of(store: Store, w1: str) -> None:
+    await start(store, "r1", "r2")
+
+    claims = await claim(store, limit=1)
+
+    assert claims.next_due is not None
+    assert claims.next_due <= await store.now()
+
+
+async def test_only_workflows_and_versions_that_are_served_are_claimed(store: Store, w1: str) -> None:
+    await start(store, "r1", workflow="other")
+    await start(store, "r2", version="2")
+    await start(store, "r3", namespace="elsewhere")
+
+    assert await ids(store) == []
+
+
+async def test_the_oldest_due_run_goes_first(store: Store, host: MovableHost, w1: str) -> None:
+    await start(store, "late", delay=20 * SECOND)
+    await start(store, "early", delay=10 * SECOND)
+    host.advance(HOUR)
+
+    assert await ids(store, limit=1) == ["early"]
+    assert await ids(store, limit=1) == ["late"]
+
+
+async def test_workflows_are_claimed_in_turn(store: Store, w1: str) -> None:
+    await start(store, *(f"a{n}" for n in range(50)), workflow="a")
+    await start(store, *(f"b{n}" for n in range(2)), workflow="b")
+
+    claimed = await ids(store, serves=[("a", "1", "d"), ("b", "1", "d")], limit=6)
+
+    assert sorted(claimed) == ["a0", "a1", "a2", "a3", "b0", "b1"]
+
+
+async def test_a_level_of_priority_is_worth_ten_seconds(store: Store, host: MovableHost, w1: str) -> None:
+    await start(store, "plain")
+    host.advance(5 * SECOND)
+    await start(store, "urgent", priority=1)
+    host.advance(6 * SECOND)
+    await start(store, "urgent but later", priority=1)
+    await start(store, "least", priority=-1)
+
+    assert [await ids(store, limit=1) for _ in range(4)] == [["urgent"], ["plain"], ["urgent but later"], ["least"]]
+
+
+async def test_priority_counts_for_a_run_that_became_due(store: Store, host: MovableHost, w1: str) -> None:
+    await start(store, "plain", delay=10 * SECOND)
+    await start(store, "urgent", delay=15 * SECOND, priority=1)
+    host.advance(HOUR)
+
+    assert await ids(store, limit=1) == ["urgent"]
+
+
+async def test_a_run_of_low_priority_is_claimed_at_once_when_nothing_else_is_there(store: Store, w1: str) -> None:
+    await start(store, "least", priority=-9)
+
+    assert await ids(store) == ["least"]
+
+
+async def test_a_parked_run_is_claimed_when_it_wakes(store: Store, host: MovableHost, w1: str) -> None:
+    record = await claimed(store, host, owner="w2")
+    await store.apply([park(record, wake_at=await store.now() + HOUR)])
+
+    assert await ids(store) == []
+    assert (await again(store, record)).run.status is WAITING
+    host.advance(HOUR + SECOND)
+    (woken,) = (await claim(store)).records
+    assert woken.run.fence > record.run.fence
+    assert woken.run.revision == 1
+
+
+async def test_a_run_parked_on_waits_alone_is_not_due(store: Store, host: MovableHost, w1: str) -> None:
+    record = await claimed(store, host, owner="w2")
+    await store.apply([park(record)])
+    host.advance(1000 * HOUR)
+    (await register(store, host, "w3")).close()
+
+    claims = await claim(store, "w3")
+    assert (list(claims.records), claims.next_due) == ([], None)
+
+
+async def test_a_freed_run_is_due_at_once_and_keeps_its_start(store: Store, host: MovableHost, w1: str) -> None:
+    record = await claimed(store, host, owner="w2")
+    await store.apply([free(record)])
+
+    (anew,) = (await claim(store)).records
+    assert anew.run.started_at == record.run.started_at
+    assert anew.run.deadline == record.run.deadline
+
+
+async def test_a_run_with_this_code_excluded_is_left_to_others_and_not_told_of(store: Store, host: MovableHost, w1: str) -> None:
+    record = await claimed(store, host, owner="w2")
+    await store.apply([free(record, excluded="3.11:old 3.11:here")])
+
+    claims = await claim(store)
+    assert (list(claims.records), claims.next_due) == ([], None)
+    assert await ids(store, serves=[("order", "1", "3.11:her")]) == ["r1"]
+
+
+async def test_a_run_advanced_by_code_that_others_have_waits_a_little_for_them(store: Store, host: MovableHost, w1: str) -> None:
+    record = await claimed(store, host, owner="w2")
+    await store.apply([advance(record, entry(0), digest="3.11:theirs")])
+    await store.apply([free(await again(store, record), digest="3.11:theirs")])
+    due = (await again(store, record)).run.wake_at
+    assert due is not None
+
+    claims = await claim(store, others=["3.11:theirs"], prefer=3 * SECOND)
+    assert (list(claims.records), claims.next_due) == ([], due + 3 * SECOND)
+    host.advance(4 * SECOND)
+    assert await ids(store, others=["3.11:theirs"], prefer=3 * SECOND) == ["r1"]
+
+
+async def test_runs_that_lost_claims_too_often_are_claimed_alone_only(store: Store, host: MovableHost) -> None:
+    await start(store, "bad")
+    for n in range(3):
+        (await register(store, host, f"victim {n}")).close()
+        await claim(store, f"victim {n}")
+        await store.mark_dead(f"victim {n}")
+        await store.sweep(10, PENDING)
+    await start(store, "good")
+    (await register(store, host)).close()
+
+    assert await ids(store) == ["good"]
+    (record,) = (await claim(store, alone=True, limit=1)).records
+    assert (record.run.id, record.run.losses) == ("bad", 3)
+
+
+async def test_a_worker_marked_dead_claims_nothing(store: Store, w1: str) -> None:
+    await start(store, "r1")
+    await store.mark_dead("w1")
+
+    assert await ids(store) == []
+
+
+async def test_a_held_or_ended_run_is_not_claimed(store: Store, host: MovableHost, w1: str) -> None:
+    held, ended = await claimed(store, host, "r1", "w2"), await claimed(store, host, "r2", "w3")
+    await store.apply([advance(held, change=Change.HOLD, status=HELD, hold=(HoldKind.CODE, "why")), succeed(ended)])
+    host.advance(HOUR)
+    (await register(store, host, "w4")).close()
+
+    assert await ids(store, owner="w4") == []
+
+
+async def test_runs_held_for_their_code_are_tried_again_by_code_they_have_not_excluded(store: Store, host: MovableHost, w1: str) -> None:
+    for n, (kind, excluded) in enumerate([(HoldKind.CODE, "3.11:old"), (HoldKind.CODE, "3.11:new"), (HoldKind.DEADLOCK, "")]):
+        record = await claimed(store, host, f"r{n}", f"owner {n}")
+        await store.apply([advance(record, change=Change.HOLD, status=HELD, hold=(kind, "why"), excluded=excluded)])
+
+    assert await store.reopen_held("default", [("order", "1", "3.11:new"), ("order", "2", "3.11:new")], PENDING) == 1
+
+    (record,) = (await claim(store)).records
+    assert (record.run.id, record.run.hold_kind, record.run.hold_reason) == ("r0", "", "")
+
+
+async def test_a_cancel_of_a_parked_run_makes_it_due(store: Store, host: MovableHost, w1: str) -> None:
+    record = await claimed(store, host, owner="w2")
+    await store.apply([park(record)])
+
+    await store.change("default", "r1", lambda run, _, now: request_cancel(run, "", now))
+
+    (anew,) = (await claim(store)).records
+    assert anew.run.cancel_seq == 1
+
+
+async def test_a_claim_comes_with_attempts_and_waits(store: Store, host: MovableHost, w1: str) -> None:
+    from romulus.core.record import AttemptRow
+    from tests.store.kit import wait
+
+    row = AttemptRow(4, "aa", 2, 1, 1, 9, b"\x00boom", b"beat")
+    record = await claimed(store, host, owner="w2")
+    await store.apply([park(record, attempts=[row], opens=[wait(7)], wake_at=0)])
+
+    (anew,) = (await claim(store)).records
+    assert list(anew.attempts) == [row]
+    assert [(w.seq, w.name, w.deposit) for w in anew.waits] == [(7, "paid", None)]
+    assert await store.apply([advance(anew, entry(0), settled=[4])])
+    assert (await again(store, anew)).attempts == []
