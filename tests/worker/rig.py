@@ -17,7 +17,7 @@ from romulus.host import RealHost
 from romulus.store import open_store
 from romulus.worker import Worker, WorkerSettings
 
-QUICK = WorkerSettings(lease=2_000_000, sweep=100_000, poll=100_000)
+QUICK = WorkerSettings(lease=2_000_000, sweep=100_000, poll=100_000, alone_pause=10_000)
 
 
 class World:

@@ -269,11 +269,12 @@ class Store(Protocol):
     async def pulse(self, owner: str) -> Sequence[Record]:
         """Take the `wakes` of runs that *owner* owns; return their records (waits with deposits, no entries)."""
 
-    async def sweep(self, limit: int, to: RunStatus) -> Freed:
+    async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead whose lease is over or whose process is gone, then free up to *limit* runs of dead or unknown owners.
 
-        Freeing raises the fence, adds one to `losses`, sets status *to* and makes the run due at once. `armed` stays,
-        for the next claim to count its attempts as lost.
+        Freeing raises the fence, adds one to `losses`, sets status *to* and makes the run due: at once, or, where it has
+        lost *alone_after* claims or more without progress, after *pause* µs doubled by each loss beyond that, at most 64 times
+        *pause*. `armed` stays, for the next claim to count its attempts as lost.
         """
 
     async def mark_dead(self, worker_id: str) -> None:

@@ -40,9 +40,9 @@ class Maintenance:
 
     async def sweep(self) -> None:
         """Free the runs of dead workers, and note who else lives."""
-        engine = self._engine
+        engine, settings = self._engine, self._engine.settings
         while True:
-            freed = await engine.store.sweep(SWEEP_RUNS_MAX, FREED)
+            freed = await engine.store.sweep(SWEEP_RUNS_MAX, FREED, alone_after=settings.alone_after, pause=settings.alone_pause)
             for worker in freed.dead:
                 log.warning("worker %s is dead: its runs go on elsewhere", worker)
             if freed.runs:

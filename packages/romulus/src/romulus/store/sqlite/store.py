@@ -175,9 +175,9 @@ class SQLiteStore:
         """Take the `wakes` of runs that *owner* owns."""
         return await self._writer.run(lambda s: claiming.pulse(s, owner))
 
-    async def sweep(self, limit: int, to: RunStatus) -> Freed:
+    async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead, then free runs of dead or unknown owners."""
-        return await self._writer.run(lambda s: workers.sweep(s, limit, to))
+        return await self._writer.run(lambda s: workers.sweep(s, limit, to, alone_after, pause))
 
     async def keep_evidence(self, run: int, evidence: Evidence) -> None:
         """Append evidence."""

@@ -15,6 +15,7 @@ from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import Freed
 
 from .apply import apply
+from .queue import lane_sql, queue_sql
 from .rows import WORKER, gathered, read_all, worker_of
 from .session import Session
 
@@ -30,9 +31,11 @@ LOST: Final[LiteralString] = (
     "SELECT (SELECT min(owner) FROM runs WHERE owner > o.owner) FROM o WHERE o.owner IS NOT NULL) "
     "SELECT owner FROM o WHERE owner IS NOT NULL AND owner NOT IN (SELECT id FROM workers WHERE NOT dead)"
 )
+# At once, or after a pause that doubles with each loss beyond the first few.
+WAITS: Final[LiteralString] = "(?1 + CASE WHEN losses + 1 >= ?5 THEN ?6 << min(losses + 1 - ?5, 6) ELSE 0 END)"
 FREE: Final[LiteralString] = (
-    "UPDATE runs SET owner = NULL, fence = max(fence + 1, ?1), losses = losses + 1, status = ?2, wake_at = ?1, "
-    "lane = CASE priority WHEN 0 THEN 0 ELSE 1 END, queue_at = ?1 - priority * 10000000, updated_at = ?1 "
+    "UPDATE runs SET owner = NULL, fence = max(fence + 1, ?1), losses = losses + 1, status = ?2, updated_at = ?1, "
+    f"wake_at = {WAITS}, lane = {lane_sql(WAITS, '?1')}, queue_at = {queue_sql(WAITS, '?1')} "
     "WHERE key IN (SELECT key FROM runs WHERE owner IN (SELECT value FROM json_each(?3)) LIMIT ?4)"
 )
 REOPEN: Final[LiteralString] = (
@@ -100,12 +103,12 @@ def listed(session: Session, namespace: str) -> list[WorkerRow]:
     return sorted(found, key=lambda worker: (worker.started_at, worker.id))
 
 
-def sweep(session: Session, limit: int, to: RunStatus) -> Freed:
+def sweep(session: Session, limit: int, to: RunStatus, alone_after: int, pause: int) -> Freed:
     """Mark workers dead whose lease is over, then free runs of dead or unknown owners; see `Store.sweep`."""
     over, lost = session.read(lambda s: (_over(s), _lost(s)))
     if not over and not lost:
         return Freed()
-    return session.write(lambda s, now: _sweep(s, limit, to, now))
+    return session.write(lambda s, now: _sweep(s, limit, to, now, alone_after, pause))
 
 
 def reopen_held(session: Session, namespace: str, serves: Sequence[Serve], to: RunStatus, now: int) -> int:
@@ -136,10 +139,10 @@ def _lost(session: Session) -> list[str]:
     return [owner for (owner,) in session.run("sweep.lost", LOST)]
 
 
-def _sweep(session: Session, limit: int, to: RunStatus, now: int) -> Freed:
+def _sweep(session: Session, limit: int, to: RunStatus, now: int, alone_after: int, pause: int) -> Freed:
     dead = [w.id for w in _over(session) if session.count("sweep.mark", MARK, (w.id, w.lease_until))]
     lost = json.dumps(_lost(session))
-    freed = session.count("sweep.free", FREE, (now, to, lost, limit))
+    freed = session.count("sweep.free", FREE, (now, to, lost, limit, alone_after, pause))
     session.run(
         "sweep.forget",
         "DELETE FROM workers WHERE dead AND renewed_at < ? AND NOT EXISTS (SELECT 1 FROM runs WHERE owner = workers.id)",
