@@ -97,6 +97,31 @@ class Special(Money):
     """Same fields as Money."""
 
 
+@dataclass
+class Holder:
+    """Non-init fields without a default: of a recursive type, of an optional one, of its own class."""
+
+    n: int
+    tree: Tree = field(init=False)
+    parent: Holder | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tree, self.parent = Tree("made"), None
+
+
+@dataclass
+class Holders:
+    first: Holder
+    second: Holder
+    tree: Tree
+
+
+@dataclass
+class Unset:
+    a: int
+    b: int = field(init=False)
+
+
 @pydantic_dataclass
 class Checked:
     n: int
@@ -313,6 +338,15 @@ def test_fields_that_are_not_init_arguments_are_stored_and_restored() -> None:
     assert (decoded[0].a, decoded[0].total, decoded[0].seen) == (4, 99, ["x"])
 
 
+def test_non_init_fields_may_be_of_any_type_again_and_again() -> None:
+    holder = Holder(1)
+    holder.tree, holder.parent = TREE, Holder(2)
+    value = Holders(holder, Holder(3), TREE)
+
+    assert codec(Holders).dump(value)[1] == value
+    assert codec(tuple[Tree, Holder]).dump((TREE, holder))[1] == (TREE, holder)
+
+
 def test_a_non_init_field_may_hold_its_own_class() -> None:
     child = Late("child")
     child.parent = Late("parent")
@@ -361,6 +395,11 @@ def test_what_would_change_is_refused_by_path_and_type(annotation: Any, value: A
 def test_an_int_too_long_to_be_read_back_is_refused() -> None:
     with pytest.raises(SerializationError, match=r"step pay: the value itself"):
         codec(int).dump(10**5000)
+
+
+def test_a_field_that_was_never_set_is_named() -> None:
+    with pytest.raises(SerializationError, match=r"\[0\] is .*Unset without a value for its field b"):
+        codec(list[Unset]).dump([Unset(1)])
 
 
 def test_a_changed_private_attribute_is_refused() -> None:

@@ -87,6 +87,8 @@ def _changed(site: Site, found: Difference) -> SerializationError:
     about = site.at(found.where())
     if issubclass(given, SECRETS):
         return secret(site, found.where())
+    if found.added:
+        return SerializationError(f"{about} has no value and would come back with one of {type_name(decoded)}")
     if found.lost:
         return SerializationError(f"{about} ({type_name(given)}) would be lost: the annotation has no place for it")
     if getattr(found.given, "fold", 0) and given is decoded:

@@ -37,6 +37,11 @@ class Difference:
         return self
 
     @property
+    def added(self) -> bool:
+        """Nothing was given in its place."""
+        return self.given is _MISSING
+
+    @property
     def lost(self) -> bool:
         """Nothing came back in its place."""
         return self.decoded is _MISSING

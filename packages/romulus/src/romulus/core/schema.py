@@ -47,7 +47,7 @@ def plan(annotation: Any) -> Plan:
         Exception: whatever pydantic says about an annotation it cannot take.
     """
     copy = _Copy()
-    schema = copy.node(core_schema_of(annotation))
+    schema = copy.whole(annotation)
     serializer = SchemaSerializer(schema, _STORED, _use_prebuilt=False)  # type: ignore[call-arg,arg-type,unused-ignore]
     validator = SchemaValidator(schema, _STORED, _use_prebuilt=False)  # type: ignore[call-arg,arg-type,unused-ignore]
     return Plan(serializer.to_json, validator.validate_json, schema, copy.redacted)
@@ -55,13 +55,8 @@ def plan(annotation: Any) -> Plan:
 
 def shown_serializer(annotation: Any) -> Callable[..., bytes]:
     """Return what encodes values of *annotation* for people: marked parts hidden, NaN and infinity as text."""
-    schema = _Copy(hide=True).node(core_schema_of(annotation))
+    schema = _Copy(hide=True).whole(annotation)
     return SchemaSerializer(schema, _SHOWN, _use_prebuilt=False).to_json  # type: ignore[call-arg,arg-type,unused-ignore]
-
-
-def core_schema_of(annotation: Any) -> Any:
-    """Return pydantic's core schema of *annotation*."""
-    return TypeAdapter(annotation).core_schema
 
 
 class _Copy:
@@ -70,6 +65,23 @@ class _Copy:
     def __init__(self, *, hide: bool = False) -> None:
         self.hide = hide
         self.redacted = False
+        self.shared: dict[str, Any] = {}  # schemas by ref
+        self.open: list[str] = []  # refs of dataclasses whose non-init fields are being added
+        self.recursive: set[str] = set()  # those met again inside themselves
+
+    def whole(self, annotation: Any) -> Any:
+        """Return the changed copy of the schema of *annotation*, with all that is shared in one place."""
+        schema = self.inner(annotation)
+        return {"type": "definitions", "schema": schema, "definitions": list(self.shared.values())} if self.shared else schema
+
+    def inner(self, annotation: Any) -> Any:
+        """Return the same without what is shared."""
+        schema: dict[str, Any] = self.node(cast("dict[str, Any]", TypeAdapter(annotation).core_schema))
+        if schema["type"] != "definitions":
+            return schema
+        found = {shared["ref"]: shared for shared in schema["definitions"] if shared["type"] != "definition-ref"}
+        self.shared = found | self.shared
+        return schema["schema"]
 
     def node(self, node: dict[str, Any]) -> dict[str, Any]:
         marked = inside_mark(node)
@@ -116,7 +128,17 @@ def _stored_config(node: dict[str, Any], copy: _Copy) -> dict[str, Any]:
 
 
 def _dataclass(node: dict[str, Any], copy: _Copy) -> dict[str, Any]:
-    return restore_fields(_stored_config(node, copy), lambda annotation: copy.node(core_schema_of(annotation)))
+    ref = node.get("ref", "")
+    if ref in copy.open:
+        copy.recursive.add(ref)
+        return {"type": "definition-ref", "schema_ref": ref}
+    copy.open.append(ref)
+    changed = restore_fields(_stored_config(node, copy), copy.inner)
+    copy.open.remove(ref)
+    if ref not in copy.recursive:
+        return changed
+    copy.shared[ref] = changed
+    return {"type": "definition-ref", "schema_ref": ref}
 
 
 def _set(node: dict[str, Any], _: _Copy) -> dict[str, Any]:

@@ -50,7 +50,14 @@ def _wrong(value: Any, depth: int) -> str | None:
         return f"is nested more than {_DEPTH_MAX} deep, or holds itself"
     if isinstance(value, int) and value.bit_length() > _INT_BITS_MAX:
         return "is an int of more than 4,300 digits, which cannot be read back; pass it as bytes"
-    return _foreign(value)
+    unset = _unset_field(value)
+    return _foreign(value) if unset is None else f"is {type_name(type_of(value))} without a value for its field {unset}"
+
+
+def _unset_field(value: Any) -> str | None:
+    if isinstance(value, type) or not dataclasses.is_dataclass(value):
+        return None
+    return next((field.name for field in dataclasses.fields(value) if not hasattr(value, field.name)), None)
 
 
 def _foreign(value: Any) -> str | None:
