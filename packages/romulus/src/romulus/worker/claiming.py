@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
-from romulus.core.errors import StoreUnavailable
 from romulus.core.machine import Change, RunStatus, after
 from romulus.core.record import Record
 from romulus.store.contract import ClaimRequest
 
 from .engine import Engine
 from .memory import Memory
+from .patience import forever
 
-log = logging.getLogger("romulus.worker")
 MATCH_MAX = 1_000  # rows of to_match a pass
 CLAIMED = after(RunStatus.PENDING, Change.CLAIM)
 
@@ -26,6 +24,7 @@ class Claimer:
         self._engine, self._memory, self._take, self._room = engine, memory, take, room
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._next = 0  # µs to sleep before the next look
         self._due: int | None = None  # store µs of the earliest look asked for
         self._starved = False  # due work was left for want of room
         self.alone: int | None = None  # key of the run that was claimed alone
@@ -33,7 +32,8 @@ class Claimer:
 
     def start(self) -> None:
         """Begin to claim."""
-        self._task = self._engine.host.spawn(self._run(), name="romulus-claimer")
+        work = forever(self._engine.host, self._engine.settings.poll, "claiming", self._pass)
+        self._task = self._engine.host.spawn(work, name="romulus-claimer")
 
     async def stop(self) -> None:
         """Claim nothing more."""
@@ -56,15 +56,10 @@ class Claimer:
         if self._starved:
             self._poked.set()
 
-    async def _run(self) -> None:
-        pause = 0
-        while True:
-            await self._wait(pause)
-            try:
-                pause = await self.look()
-            except StoreUnavailable as error:
-                log.warning("no work can be claimed now: %s", error)
-                pause = self._engine.settings.poll
+    async def _pass(self) -> None:
+        await self._wait(self._next)
+        self._next = self._engine.settings.poll
+        self._next = await self.look()
 
     async def look(self) -> int:
         """Match, wake and claim once; return µs until the next look that nobody asks for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from romulus.store.contract import BatchRejected, Store
 
 from .pause import pause
 from .settings import WorkerSettings
+
+log = logging.getLogger("romulus.worker")
 
 Answer = Callable[[Verdict | BatchRejected], object]
 RETRY_MIN = 20_000  # µs
@@ -105,6 +108,11 @@ class Committer:
         while True:
             try:
                 return await self._store.apply(transitions)
+            except BatchRejected:
+                raise
             except (StoreUnavailable, CommitUnknown):
                 await pause(self._host, wait)
                 wait = min(wait * 2, RETRY_MAX)
+            except Exception as error:
+                log.exception("a batch of %d transitions raised", len(transitions))
+                raise BatchRejected(f"{type(error).__name__}: {error}") from error

@@ -77,7 +77,9 @@ def _arm_one(driver: RunDriver, draft: Draft, command: Command) -> None:
 
 
 def armed_text(driver: RunDriver) -> str:
-    """Return the run row's list of attempts that may have begun."""
+    """Return the run row's list of attempts that may have begun: an earlier claim's until they are counted as lost."""
+    if not driver.taken_up:
+        return driver.run.armed
     if not driver.armed:
         return ""
     return "[" + ",".join(work.fragment for work in driver.armed.values()) + "]"

@@ -30,8 +30,8 @@ class RunDriver:
     # fmt: off
     __slots__ = (
         "_later", "_patches", "armed", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "digest", "dues", "engine",
-        "generation", "gone", "in_flight", "instance", "queue", "queued", "replayed", "reservations", "reserved", "rows", "run",
-        "starting", "timer", "waiting_slot", "waits", "warned",
+        "generation", "gone", "in_flight", "instance", "queue", "queued", "reservations", "reserved", "rows", "run",
+        "starting", "taken_up", "timer", "waiting_slot", "waits", "warned",
     )
     # fmt: on
 
@@ -57,7 +57,7 @@ class RunDriver:
         self.starting = False  # attempts are being begun: their outcomes wait for the last
         self.gone = False
         self.bytes = len(record.generation.input)  # of values the code may hold
-        self.replayed = False
+        self.taken_up = False  # its code is in line with its record: turns may be taken
         self.warned = False
         self.timer: object = None  # host handle for the earliest due time
         self._later: Entry | None = None
@@ -103,7 +103,6 @@ class RunDriver:
                 self._replay_one()
         finally:
             self.engine.watchdog.leave()
-        self.replayed = True
 
     def _replay_one(self) -> None:
         patches, self._patches = tuple(self._patches), []
@@ -145,14 +144,14 @@ class RunDriver:
             self.queue.appendleft(CancelIn(record.run.cancel_seq, "", record.run.cancel_reason))
         waiting = {d.seq for d in self.queue if isinstance(d, EventIn)}
         self.queue.extend(EventIn(w.seq, w.deposit) for w in record.waits if w.deposit is not None and w.seq not in waiting)
-        if self.in_flight is None and not self.starting:
+        if not self.starting:
             self.turn()
 
     # ---- one turn ------------------------------------------------------------------------------
 
     def turn(self) -> None:
         """Deliver what has queued, each item to quiescence, and submit the one transition that makes."""
-        if self.gone or self.in_flight is not None:
+        if self.gone or self.in_flight is not None or not self.taken_up:
             return
         draft = Draft(self.engine.next_transition_id())
         if self.reservations and not self.queue:
@@ -163,6 +162,7 @@ class RunDriver:
 
     def first_turn(self, draft: Draft) -> None:
         """Take a turn that begins with what *draft* has collected already."""
+        self.taken_up = True
         transition = self._make(draft)
         if transition is not None:
             self.submit(draft, transition)
@@ -232,8 +232,11 @@ class RunDriver:
             self._applied(draft, transition)
         elif verdict is Verdict.REFUSED:
             self.engine.owner.rebuild(self)
-        else:
+        elif transition.entries or transition.change is not Change.HOLD:
             self.submit(draft, holding.uncommittable(self, draft, transition, str(verdict)))
+        else:
+            self.engine.executor.log_stuck(self.run.id, str(verdict))
+            self.engine.host.call_later(self.engine.settings.lease, self.engine.owner.rebuild, self)
 
     def _applied(self, draft: Draft, transition: Transition) -> None:
         """Do what the transition allows: it is durable now."""
@@ -249,8 +252,15 @@ class RunDriver:
         if transition.change is not Change.ADVANCE:
             self._over(transition)
             return
-        self._begin(draft.arms)
-        self.turn()
+        if not self.engine.owner.stopping:
+            self._begin(draft.arms)
+            self.turn()
+        elif not self.any_begun():
+            self.give_back()
+
+    def any_begun(self) -> bool:
+        """Return whether the body of an armed attempt has started."""
+        return any(work.begun for work in self.armed.values())
 
     def _warn_of_history(self) -> None:
         """Tell the operator once, well before the limit."""

@@ -80,6 +80,10 @@ class Executor:
         """Tell the operator of a run that waits for a person."""
         log.warning("run %r is held: %s", run_id, reason)
 
+    def log_stuck(self, run_id: str, error: str) -> None:
+        """Tell the operator of a run that cannot even be held."""
+        log.error("run %r can be neither advanced nor held, it is tried again later: %s", run_id, error)
+
     def log_long(self, run_id: str, entries: int, limit: int) -> None:
         """Tell the operator of a run whose history grows long."""
         log.warning("run %r has %d journal entries and is held at %d: let its workflow continue_as_new()", run_id, entries, limit)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from romulus.core.errors import RomulusError, UnknownWorkflow
 from romulus.core.ports import Host
-from romulus.core.record import Record
+from romulus.core.record import Entry, Record
 
 from . import holding, takeup
 from .driver import RunDriver
 from .engine import Engine
 from .memory import Memory
+from .patience import patient
 
 T = TypeVar("T")
 
@@ -83,13 +85,16 @@ class Loader:
             return
         try:
             for start in range(0, record.run.position, chunk):
-                entries = await self._engine.store.history(record.run.generation_key, start, chunk)
+                entries = await patient(host, self._engine.settings.poll, partial(self._history, record, start))
                 await in_callback(host, lambda entries=entries: driver.replay(entries))  # type: ignore[misc]
         except holding.HELD as error:
             reason = error
             await in_callback(host, lambda: takeup.refuse(driver, reason))
             return
         await in_callback(host, lambda: self._finish(driver, record))
+
+    async def _history(self, record: Record, start: int) -> Sequence[Entry]:
+        return await self._engine.store.history(record.run.generation_key, start, self._engine.settings.history_chunk)
 
 
 async def in_callback(host: Host, fn: Callable[[], T]) -> T:

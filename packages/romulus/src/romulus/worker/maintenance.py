@@ -6,12 +6,12 @@ import asyncio
 import json
 import logging
 
-from romulus.core.errors import StoreUnavailable
 from romulus.core.machine import Change, RunStatus, after
 from romulus.core.record import Run, WorkerRow
 
 from .claiming import Claimer
 from .engine import Engine
+from .patience import forever
 from .pause import pause
 
 log = logging.getLogger("romulus.worker")
@@ -29,8 +29,11 @@ class Maintenance:
 
     def start(self) -> None:
         """Begin: one sweep at once, so that a run of a worker killed a moment ago goes on now."""
-        host = self._engine.host
-        self._tasks = [host.spawn(self._sweeps(), name="romulus-sweep"), host.spawn(self._listen(), name="romulus-changes")]
+        host, interval = self._engine.host, self._engine.settings.poll
+        self._tasks = [
+            host.spawn(forever(host, interval, "the sweep for dead workers", self._round), name="romulus-sweep"),
+            host.spawn(forever(host, interval, "listening for changes", self._listen), name="romulus-changes"),
+        ]
 
     async def stop(self) -> None:
         """End."""
@@ -62,14 +65,9 @@ class Maintenance:
             for name, version, digest in json.loads(row.workflows)
         )
 
-    async def _sweeps(self) -> None:
-        engine = self._engine
-        while True:
-            try:
-                await self.sweep()
-            except StoreUnavailable as error:
-                log.warning("dead workers cannot be looked for now: %s", error)
-            await pause(engine.host, int(engine.settings.sweep * (0.75 + 0.5 * engine.random01())))
+    async def _round(self) -> None:
+        await self.sweep()
+        await pause(self._engine.host, int(self._engine.settings.sweep * (0.75 + 0.5 * self._engine.random01())))
 
     async def _listen(self) -> None:
         async for _ in self._engine.store.changes():

@@ -35,6 +35,7 @@ def take_up(driver: RunDriver, record: Record) -> None:
     if hold is None and record.run.losses >= driver.engine.settings.poison_after:
         hold = _poison(record)
     if hold is not None:
+        driver.taken_up = True
         driver.submit(draft, holding.held(driver, draft, HoldKind.POISON, hold))
         return
     if record.run.deadline is not None:

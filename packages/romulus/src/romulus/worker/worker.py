@@ -28,6 +28,7 @@ from .lease import LeaseKeeper
 from .loader import Loader
 from .maintenance import Maintenance
 from .memory import Memory
+from .patience import patient
 from .settings import WorkerSettings
 from .slots import Slots
 from .transactional import Transactional
@@ -96,7 +97,7 @@ class Worker:
         await self._quiet("stopping", self.store.mark_stopping(self.id))
         await self.claimer.stop()
         await self.loader.stop()
-        self._give_back(lambda driver: not any(work.begun for work in driver.armed.values()))
+        self._give_back(lambda driver: not driver.any_begun())
         await self._wait_for_runs(self.settings.grace if grace is None else grace)
         self._give_back(lambda driver: True)
         await self._wait_for_runs(self.settings.lease)
@@ -179,22 +180,16 @@ class Worker:
             self._spawn(self._again(), "romulus-register")
 
     async def _again(self) -> None:
+        await self.loader.stop()
         if self._keeper is not None:
             self._keeper.stop()
         self.id = self._fresh_id()
-        while True:
-            try:
-                await self._register()
-            except StoreUnavailable as error:
-                log.warning("cannot register: %s", error)
-                await asyncio.sleep(self.settings.poll / 1_000_000)
-            else:
-                self.claimer.poke()
-                return
+        await patient(self.host, self.settings.poll, self._register)
+        self.claimer.poke()
 
     async def _reclaim(self, driver: RunDriver) -> None:
         run = driver.run
-        record = await self.store.reclaim(run.key, self.id)
+        record = await patient(self.host, self.settings.poll, lambda: self.store.reclaim(run.key, self.id))
         if record is None or self.stopping:
             log.warning("run %r: claim %d is no longer the current one; what this worker did for it last was refused", run.id, run.fence)
             self._freed.set()

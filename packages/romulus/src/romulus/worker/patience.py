@@ -1,0 +1,42 @@
+"""What background work does when something goes wrong: wait and go on, never die unseen."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from romulus.core.errors import StoreUnavailable
+from romulus.core.ports import Host
+
+from .pause import pause
+
+T = TypeVar("T")
+log = logging.getLogger("romulus.worker")
+
+
+async def patient(host: Host, interval: int, call: Callable[[], Awaitable[T]]) -> T:
+    """Return what *call* returns, calling it again every *interval* µs while the store cannot be reached."""
+    while True:
+        try:
+            return await call()
+        except StoreUnavailable as error:
+            log.warning("the store cannot be reached, trying again: %s", error)
+            await pause(host, interval)
+
+
+async def forever(host: Host, interval: int, what: str, work: Callable[[], Awaitable[object]]) -> None:
+    """Run *work* again and again; an error of it is logged, and after *interval* µs it is run again."""
+    while True:
+        try:
+            await work()
+        except StoreUnavailable as error:
+            log.warning("%s has to wait: %s", what, error)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("%s failed and is tried again", what)
+        else:
+            continue
+        await pause(host, interval)
