@@ -9,7 +9,7 @@ from typing import Any
 
 from romulus.core.machine import Change, RunStatus
 from romulus.core.record import Entry, Record, WorkerRow
-from romulus.core.transition import Closing, CloseWait, Created, NewEvent, NewRun, NewWait, Transition
+from romulus.core.transition import CloseWait, Closing, Created, NewEvent, NewRun, NewWait, Transition
 from romulus.host.real import RealHost
 from romulus.store.contract import ClaimRequest, Claims, Lease, Store
 

@@ -11,7 +11,20 @@ from romulus.core.requests import Prefix, release, request_cancel, retry, termin
 from romulus.core.transition import NewGeneration, Verdict
 from romulus.store.contract import Store
 from tests.store.kit import (
-    HELD, PENDING, SECOND, MovableHost, advance, again, claim, claimed, entry, park, register, start, succeed, wait,
+    HELD,
+    PENDING,
+    SECOND,
+    MovableHost,
+    advance,
+    again,
+    claim,
+    claimed,
+    entry,
+    park,
+    register,
+    start,
+    succeed,
+    wait,
 )  # fmt: skip
 
 FAILED_ROW = AttemptRow(0, "aa", 1, 1, 0, 5, b"boom")
@@ -126,9 +139,7 @@ async def test_continue_as_new_begins_the_next_generation(store: Store, host: Mo
     host.advance(SECOND)
     new = NewGeneration("order", "2", b'{"n":2}', b"j" * 16, '[[0,"bb"]]', timeout=60 * SECOND)
 
-    verdicts = await store.apply(
-        [advance(record, change=Change.CONTINUE, status=PENDING, cancel_seq=1, position=0, wake_at=0, begins=new)]
-    )
+    verdicts = await store.apply([advance(record, change=Change.CONTINUE, status=PENDING, cancel_seq=1, position=0, wake_at=0, begins=new)])
 
     assert verdicts == [Verdict.APPLIED]
     assert [r.run.id for r in (await claim(store)).records] == []

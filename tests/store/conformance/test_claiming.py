@@ -9,7 +9,22 @@ from romulus.core.record import HoldKind
 from romulus.core.requests import request_cancel
 from romulus.store.contract import Store
 from tests.store.kit import (
-    HELD, PENDING, RUNNING, SECOND, WAITING, MovableHost, advance, again, claim, claimed, entry, free, park, register, start, succeed,
+    HELD,
+    PENDING,
+    RUNNING,
+    SECOND,
+    WAITING,
+    MovableHost,
+    advance,
+    again,
+    claim,
+    claimed,
+    entry,
+    free,
+    park,
+    register,
+    start,
+    succeed,
 )  # fmt: skip
 
 HOUR = 3600 * SECOND
@@ -194,6 +209,7 @@ async def test_runs_that_lost_claims_too_often_are_claimed_alone_only(store: Sto
     (await register(store, host)).close()
 
     assert await ids(store) == ["good"]
+    host.advance(HOUR)
     (record,) = (await claim(store, alone=True, limit=1)).records
     assert (record.run.id, record.run.losses) == ("bad", 3)
 

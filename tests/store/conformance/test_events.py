@@ -9,7 +9,21 @@ from romulus.core.requests import terminate
 from romulus.core.transition import Closing, EventClash, Received, Verdict
 from romulus.store.contract import Store
 from tests.store.kit import (
-    MovableHost, advance, again, claim, claimed, close, deposits, entry, event, park, parked, register, succeed, texts, wait,
+    MovableHost,
+    advance,
+    again,
+    claim,
+    claimed,
+    close,
+    deposits,
+    entry,
+    event,
+    park,
+    parked,
+    register,
+    succeed,
+    texts,
+    wait,
 )  # fmt: skip
 
 
@@ -291,7 +305,10 @@ async def test_open_waits_are_listed_with_what_they_were_matched_with(store: Sto
 
     page = await store.waits("default", None, 10)
 
-    assert [(w.run_id, w.seq, w.name, w.deadline, w.event_id) for w in page.items] == [("r1", 1, "paid", 99, "e1"), ("r1", 2, "sent", None, None)]
+    assert [(w.run_id, w.seq, w.name, w.deadline, w.event_id) for w in page.items] == [
+        ("r1", 1, "paid", 99, "e1"),
+        ("r1", 2, "sent", None, None),
+    ]
 
 
 async def test_events_are_listed_by_whether_they_are_matched(store: Store, host: MovableHost) -> None:

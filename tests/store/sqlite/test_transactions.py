@@ -126,7 +126,9 @@ async def test_the_next_step_is_not_hindered_by_the_last(store: Store, path: Pat
 
 
 @pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])
-async def test_what_is_done_on_the_callers_connection_is_part_of_its_transaction(store: Store, path: Path, host: MovableHost, ending: str) -> None:
+async def test_what_is_done_on_the_callers_connection_is_part_of_its_transaction(
+    store: Store, path: Path, host: MovableHost, ending: str
+) -> None:
     await claimed(store, host, "old")
     connection = apsw.Connection(str(path))
     view = store.using(connection)

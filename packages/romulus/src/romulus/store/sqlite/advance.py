@@ -20,9 +20,11 @@ from .queue import lane_sql, queue_sql
 from .session import Session
 
 # Columns of the VALUES list: 1 key, 2 owner, 3 fence, 4 revision, 5 cancel_seq, 6 generation, then what is written.
+# The plus signs and NOT INDEXED leave the planner one way, whatever statistics it has: from each given row to its run by key.
+# Without them it may scan `runs`, or the index on owners, against an index it makes of the given rows.
 GUARDS: Final[LiteralString] = (
-    "runs.key = t.column1 AND runs.owner = t.column2 AND runs.fence = t.column3 AND runs.revision = t.column4 "
-    "AND (t.column5 IS NULL OR runs.cancel_seq = t.column5) AND runs.generation_key = t.column6"
+    "runs.key = +t.column1 AND runs.owner = +t.column2 AND runs.fence = +t.column3 AND runs.revision = +t.column4 "
+    "AND (t.column5 IS NULL OR runs.cancel_seq = +t.column5) AND runs.generation_key = +t.column6"
 )
 WRITTEN: Final[LiteralString] = (
     "status = t.column7, position = t.column8, revision = runs.revision + 1, armed = t.column9, last_transition = t.column10, "
@@ -34,10 +36,10 @@ LEFT: Final[LiteralString] = (
     "hold_kind = t.column16, hold_reason = t.column17, finished_at = t.column18, wake_at = t.column19, "
     f"lane = {lane_sql('t.column19', 't.column13')}, queue_at = {queue_sql('t.column19', 't.column13')}"
 )
-ADVANCE: Final = Bulk("apply.advance", f"UPDATE runs SET {WRITTEN} FROM (", 13, f") AS t WHERE {GUARDS}")
-LEAVE: Final = Bulk("apply.leave", f"UPDATE runs SET {WRITTEN}, {LEFT} FROM (", 19, f") AS t WHERE {GUARDS}")
+ADVANCE: Final = Bulk("apply.advance", f"UPDATE runs NOT INDEXED SET {WRITTEN} FROM (", 13, f") AS t WHERE {GUARDS}")
+LEAVE: Final = Bulk("apply.leave", f"UPDATE runs NOT INDEXED SET {WRITTEN}, {LEFT} FROM (", 19, f") AS t WHERE {GUARDS}")
 JOURNAL: Final = Bulk("apply.journal", "INSERT INTO journal", 13)
-HOLDING: Final = Bulk("apply.holding", "SELECT json_group_array(runs.key) FROM (", 6, f") AS t CROSS JOIN runs WHERE {GUARDS}")
+HOLDING: Final = Bulk("apply.holding", "SELECT json_group_array(runs.key) FROM (", 6, f") AS t CROSS JOIN runs NOT INDEXED WHERE {GUARDS}")
 
 
 def guarded_update(session: Session, transitions: Sequence[Transition], now: int) -> bool:

@@ -34,11 +34,15 @@ ENDED: Final = Bulk(
     6,
     ") AS t WHERE generations.key = t.column1",
 )
-BEGUN = (
+SETTLED: Final = (
+    "DELETE FROM attempts WHERE (generation, seq) IN (SELECT a.generation, a.seq FROM json_each(?) t "
+    "CROSS JOIN attempts a ON a.generation = t.value ->> 0 AND a.seq = t.value ->> 1)"
+)
+BEGUN: Final = (
     "INSERT INTO generations (run, number, workflow, version, input, input_digest, seeds, started_at, timeout) "
     "SELECT key, generation + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM runs WHERE key = ?1 RETURNING key"
 )
-BECOMES = (
+BECOMES: Final = (
     "UPDATE runs SET workflow = ?2, version = ?3, generation = generation + 1, generation_key = ?4, position = ?5, "
     "started_at = ?6, deadline = NULL, digest = '' WHERE key = ?1"
 )
@@ -70,7 +74,7 @@ def _attempts(session: Session, transitions: Sequence[Transition]) -> None:
     if settled:
         session.run(
             "apply.settled",
-            "DELETE FROM attempts WHERE (generation, seq) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))",
+            SETTLED,
             (json.dumps(settled),),
         )
     rows = [(t.generation, a) for t in transitions for a in t.attempts]

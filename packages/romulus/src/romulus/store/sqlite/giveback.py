@@ -10,7 +10,9 @@ from typing import Final, LiteralString
 from .connection import Row
 from .session import Session
 
-OF_SEQS: Final[LiteralString] = "(run, seq) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))"
+OF_SEQS: Final[LiteralString] = (
+    "key IN (SELECT w.key FROM json_each(?) t CROSS JOIN waits w ON w.run = t.value ->> 0 AND w.seq = t.value ->> 1)"
+)
 OF_RUNS: Final[LiteralString] = "run IN (SELECT value FROM json_each(?))"
 # An event that another wait still holds (shared), or that was consumed, does not go back.
 UNMATCHED: Final[LiteralString] = (

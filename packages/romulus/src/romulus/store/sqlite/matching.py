@@ -21,8 +21,8 @@ EVENTS: Final = Bulk(
 )
 QUEUED: Final = Bulk("send.to_match", "INSERT INTO to_match (namespace, name, correlation_id) ", 3)
 KNOWN: Final = (
-    "SELECT json_group_array(json_array(namespace, id, hex(digest))) FROM events WHERE (namespace, id) IN "
-    "(SELECT value ->> 0, value ->> 1 FROM json_each(?))"
+    "SELECT json_group_array(json_array(e.namespace, e.id, hex(e.digest))) FROM json_each(?) t "
+    "CROSS JOIN events e ON e.namespace = t.value ->> 0 AND e.id = t.value ->> 1"
 )
 # One row for each (namespace, name, correlation ID) in the queue's head: the oldest wait and event, and whether the pair is a plain one.
 HEADS: Final = (

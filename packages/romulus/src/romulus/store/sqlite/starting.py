@@ -34,8 +34,8 @@ GENERATIONS: Final = Bulk(
     10,
 )
 TAKEN: Final = (
-    "SELECT json_group_array(json_array(namespace, id)) FROM runs WHERE (namespace, id) IN "
-    "(SELECT value ->> 0, value ->> 1 FROM json_each(?))"
+    "SELECT json_group_array(json_array(r.namespace, r.id)) FROM json_each(?) t "
+    "CROSS JOIN runs r ON r.namespace = t.value ->> 0 AND r.id = t.value ->> 1"
 )
 NEXT: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?), 0) + 1"
 

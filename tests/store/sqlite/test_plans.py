@@ -1,0 +1,154 @@
+"""What each statement of the hot paths costs does not grow with the rows that stand by: every one of them goes by an index."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from romulus.store.sqlite import claiming, giveback, matching, place_of, starting, workers
+from romulus.store.sqlite.advance import ADVANCE, HOLDING, LEAVE
+from romulus.store.sqlite.beside import ENDED, SETTLED, WAITS
+from romulus.store.sqlite.migrate import prepare
+from romulus.store.sqlite.session import Session
+from tests.store.kit import MovableHost
+
+PARKED = 100_000
+
+
+@pytest.fixture(scope="module", params=["no statistics", "statistics while none was owned", "statistics while some were owned"])
+def plan(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[str]]]:
+    """Return the query plan of a statement, over 100,000 parked runs that each wait for an event."""
+    import asyncio
+
+    host = MovableHost(asyncio.new_event_loop())
+    session = Session(place_of(str(tmp_path_factory.mktemp("plans") / "store.db")), host, 1_000_000)
+    prepare(session)
+    _fill(session)
+    if request.param == "statistics while some were owned":
+        session.run("test", "UPDATE runs SET owner = 'w' || (key % 3), queue_at = NULL WHERE key % 1000 = 0")
+    if request.param != "no statistics":
+        session.run("test", "ANALYZE")
+
+    def explain(sql: str) -> list[str]:
+        count = max((int(n) for n in _numbers(sql)), default=sql.count("?"))
+        return [str(row[3]) for row in session.connection.execute(f"EXPLAIN QUERY PLAN {sql}", [None] * count).fetchall()]
+
+    yield explain
+    session.close()
+    host.loop.close()
+
+
+def _numbers(sql: str) -> Iterator[str]:
+    import re
+
+    yield from re.findall(r"\?(\d+)", sql)
+
+
+def _fill(session: Session) -> None:
+    numbers = (PARKED,)
+    session.run("test", "BEGIN")
+    session.run(
+        "test",
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) INSERT INTO runs SELECT i, 'default', 'r' || i, 'order', "
+        "'1', 'waiting', 1, i, 0, 0, NULL, 0, 0, '', 0, '[]', 0, 9000000000000000 + i, 0, 9000000000000000 + i, 0, '', '', '', '', NULL, "
+        "'{}', 1, 1, 1, NULL FROM n",
+        numbers,
+    )
+    session.run("test", "INSERT INTO waits SELECT key, key, 1, 'default', 'paid', id, NULL, 0, 0, 1, NULL FROM runs")
+    session.run("test", "COMMIT")
+
+
+def only_json_is_scanned(steps: list[str]) -> bool:
+    """Everything but the given list, a subquery's few rows and a queue's head is looked up."""
+    small = (
+        "SCAN json_each",
+        "SCAN t",
+        "SCAN k",
+        "SCAN (",
+        "SCAN 2-ROW",
+        "SCAN 3-ROW",
+        "SCAN o",
+        "SCAN workers",
+        "SCAN wakes",
+        "SCAN w ",
+        "SCAN q",
+    )
+    return all(not step.startswith("SCAN") or step == "SCAN w" or step.startswith(small) or "CONSTANT ROW" in step for step in steps)
+
+
+STATEMENTS: dict[str, tuple[str, str]] = {
+    "claim": (claiming.TAKE, "USING INDEX runs_due"),
+    "claim alone": (claiming.TAKE_ALONE, "USING INDEX runs_lossy"),
+    "next due": (claiming.NEXT, "USING INDEX runs_due"),
+    "next due alone": (claiming.NEXT_ALONE, "USING INDEX runs_lossy"),
+    "rise": (claiming.RISE, "INDEX runs_due"),
+    "take": (claiming.CLAIM, "runs USING INTEGER PRIMARY KEY"),
+    "waken": (claiming.WAKEN, "runs USING INTEGER PRIMARY KEY"),
+    "advance": (ADVANCE.sql(3), "runs USING INTEGER PRIMARY KEY"),
+    "leave": (LEAVE.sql(3), "runs USING INTEGER PRIMARY KEY"),
+    "holding": (HOLDING.sql(3), "runs USING INTEGER PRIMARY KEY"),
+    "end": (ENDED.sql(3), "generations USING INTEGER PRIMARY KEY"),
+    "open waits": (WAITS.sql(3), "r USING INTEGER PRIMARY KEY"),
+    "close waits": (
+        f"DELETE FROM waits WHERE {giveback.OF_SEQS} RETURNING event, run",
+        "w USING COVERING INDEX waits_run (run=? AND seq=?)",
+    ),
+    "close a run's waits": (f"DELETE FROM waits WHERE {giveback.OF_RUNS} RETURNING event, run", "waits USING COVERING INDEX waits_run"),
+    "give events back": (giveback.UNMATCHED, "events USING INTEGER PRIMARY KEY"),
+    "match": (matching.HEADS, "INDEX waits_open"),
+    "match odd ones": (matching.OFFERED, "w USING INDEX waits_open"),
+    "unmatched events": (matching.UNMATCHED, "events USING COVERING INDEX events_unmatched"),
+    "write a match": (matching.MATCH, "waits USING INTEGER PRIMARY KEY"),
+    "known events": (matching.KNOWN, "e USING INDEX events_id (namespace=? AND id=?)"),
+    "taken IDs": (starting.TAKEN, "r USING COVERING INDEX runs_id (namespace=? AND id=?)"),
+    "settle attempts": (SETTLED, "a USING PRIMARY KEY (generation=? AND seq=?)"),
+    "free": (workers.FREE, "runs USING COVERING INDEX runs_owner"),
+    "lost owners": (workers.LOST, "runs USING COVERING INDEX runs_owner"),
+    "reopen held": (workers.REOPEN, "runs USING INDEX runs_held"),
+}
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_no_statement_of_a_hot_path_scans_runs_waits_or_events(plan: Callable[[str], list[str]], statement: str) -> None:
+    sql, index = STATEMENTS[statement]
+
+    steps = plan(sql)
+
+    assert any(index in step for step in steps), steps
+    assert only_json_is_scanned(steps), steps
+
+
+def test_an_advance_touches_no_index_of_runs(plan: Callable[[str], list[str]]) -> None:
+    """The bytecode of the update opens the table alone for writing."""
+    del plan
+    indexed = {"namespace", "id", "workflow", "version", "lane", "queue_at", "owner", "hold_kind"}
+    written = {part.split("=")[0].strip() for part in ADVANCE.sql(1).split("SET")[1].split("FROM")[0].split(", ")}
+
+    assert not written & indexed
+    assert {"status", "position", "revision"} <= written
+
+
+async def test_claiming_reads_no_row_that_is_not_due(tmp_path: Path, host: MovableHost) -> None:
+    session = Session(place_of(str(tmp_path / "store.db")), host, 1_000_000)
+    prepare(session)
+    _fill(session)
+    given = ("default", "order", "1", "d", host.wall(), 3, json.dumps([]), 0, 100)
+
+    cursor = session.connection.cursor()
+    counted = 0
+
+    def progress() -> bool:
+        nonlocal counted
+        counted += 1
+        return False
+
+    session.connection.set_progress_handler(progress, 100)
+    cursor.execute(claiming.TAKE, given).fetchall()
+    cursor.execute(claiming.NEXT, (*given[:8], 1)).fetchall()
+    session.connection.set_progress_handler(None)
+    session.close()
+
+    assert counted < 20  # hundreds of instructions: fewer than a thousandth of one a parked run
