@@ -397,6 +397,11 @@ def test_an_int_too_long_to_be_read_back_is_refused() -> None:
         codec(int).dump(10**5000)
 
 
+def test_the_part_that_pydantic_does_not_know_is_named_and_no_other() -> None:
+    with pytest.raises(SerializationError, match=r"step pay: \[1\]\[1\] is object, which cannot be stored"):
+        codec(tuple[Fraction, list[Any]]).dump((Fraction(1, 3), [1, object()]))
+
+
 def test_a_field_that_was_never_set_is_named() -> None:
     with pytest.raises(SerializationError, match=r"\[0\] is .*Unset without a value for its field b"):
         codec(list[Unset]).dump([Unset(1)])

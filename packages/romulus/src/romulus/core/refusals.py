@@ -9,6 +9,7 @@ import re
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
+from pydantic_core import PydanticSerializationError
 
 from .classes import type_name, type_of
 from .errors import DefinitionError, SerializationError, Undecodable
@@ -52,7 +53,7 @@ def changed(site: Site, value: Any, found: Difference) -> SerializationError:
 
 def refused(site: Site, value: Any, error: Exception) -> SerializationError:
     """Return the refusal of *value*, which *error* stopped on the way there or back."""
-    never = _never(site, value)
+    never = _never(site, value, str(error) if isinstance(error, PydanticSerializationError) else "")
     if never is not None:
         return never
     if isinstance(error, ValidationError):
@@ -73,9 +74,9 @@ def undecodable(site: Site, annotation: Any, error: Exception) -> Undecodable:
     return Undecodable(f"{site.where}: the stored value cannot be decoded as {name}: {why}")
 
 
-def _never(site: Site, value: Any) -> SerializationError | None:
+def _never(site: Site, value: Any, complaint: str = "") -> SerializationError | None:
     """Return the refusal of *value* if no annotation could take it."""
-    bad = unstorable(value)
+    bad = unstorable(value, complaint)
     if bad is None:
         return None
     path, why = bad

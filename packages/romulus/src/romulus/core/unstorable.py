@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeGuard, cast
 
 from pydantic import BaseModel
-from pydantic_core import to_json
 
 from .classes import type_name, type_of
 from .schema import SECRETS
@@ -16,12 +15,14 @@ from .text import surrogate_at
 
 _DEPTH_MAX = 200
 _INT_BITS_MAX = 14_000  # about 4,300 digits, the most that Python and pydantic read
-_STORABLE = (str, int, bytes, bytearray, Mapping, set, frozenset, list, tuple)
 
 
-def unstorable(value: Any) -> tuple[str, str] | None:
-    """Return (path, what is wrong) of the first part of *value* that cannot be stored; "" is wrong with secrets."""
-    return _search(value, "", 0)
+def unstorable(value: Any, complaint: str = "") -> tuple[str, str] | None:
+    """Return (path, what is wrong) of the first part of *value* that cannot be stored; "" is wrong with secrets.
+
+    *complaint* is pydantic's message about a class it does not know.
+    """
+    return _search(value, complaint, "", 0)
 
 
 def model_with_own_settings(value: Any) -> type[BaseModel] | None:
@@ -29,18 +30,18 @@ def model_with_own_settings(value: Any) -> type[BaseModel] | None:
     return _model(value, 0)
 
 
-def _search(value: Any, path: str, depth: int) -> tuple[str, str] | None:
-    wrong = _wrong(value, depth)
+def _search(value: Any, complaint: str, path: str, depth: int) -> tuple[str, str] | None:
+    wrong = _wrong(value, complaint, depth)
     if wrong is not None:
         return path, wrong
     for part, inner in _parts(value):
-        found = _search(inner, path + part, depth + 1)
+        found = _search(inner, complaint, path + part, depth + 1)
         if found is not None:
             return found
     return None
 
 
-def _wrong(value: Any, depth: int) -> str | None:
+def _wrong(value: Any, complaint: str, depth: int) -> str | None:
     if isinstance(value, str):
         at = surrogate_at(value)
         return None if at is None else f"has a lone surrogate at character {at}: it is not valid text; decode what it came from properly"
@@ -51,25 +52,17 @@ def _wrong(value: Any, depth: int) -> str | None:
     if isinstance(value, int) and value.bit_length() > _INT_BITS_MAX:
         return "is an int of more than 4,300 digits, which cannot be read back; pass it as bytes"
     unset = _unset_field(value)
-    return _foreign(value) if unset is None else f"is {type_name(type_of(value))} without a value for its field {unset}"
+    if unset is not None:
+        return f"is {type_name(type_of(value))} without a value for its field {unset}"
+    if complaint and repr(type_of(value)) in complaint:
+        return f"is {type_name(type_of(value))}, which cannot be stored; pass what it stands for, or make it in a resource"
+    return None
 
 
 def _unset_field(value: Any) -> str | None:
     if isinstance(value, type) or not dataclasses.is_dataclass(value):
         return None
     return next((field.name for field in dataclasses.fields(value) if not hasattr(value, field.name)), None)
-
-
-def _foreign(value: Any) -> str | None:
-    if isinstance(value, _STORABLE) or next(_parts(value), None) is not None:
-        return None
-    try:
-        to_json(value, inf_nan_mode="constants")
-    except ValueError:
-        return f"is {type_name(type_of(value))}, which cannot be stored; pass what it stands for, or make it in a resource"
-    except Exception:  # noqa: BLE001  # some other code's: the first error is told instead
-        return None
-    return None
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:
