@@ -1,0 +1,204 @@
+"""A store file and real worker processes on it, which are killed, frozen, thawed and stopped as operators and kernels do it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import romulus
+from tests.processes.effects import DIRECTORY
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 60.0
+LEASE_S = 2
+FULL = bool(os.environ.get("CASES_FULL"))  # the lengths that CASES.md names, instead of what a small machine affords
+QUICK = {"ROMULUS_LEASE": str(LEASE_S), "ROMULUS_POLL": "0.2", "ROMULUS_SWEEP": "0.5"}
+
+
+class Process:
+    """One process of its own group; what it says on stderr is in `log`, on stdout in `out`."""
+
+    def __init__(self, name: str, command: list[str], directory: Path, environment: dict[str, str]) -> None:
+        self.name = name
+        self._paths = directory / f"{name}.out", directory / f"{name}.log"
+        with self._paths[0].open("wb") as out, self._paths[1].open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=directory, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def out(self) -> str:
+        return self._paths[0].read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def log(self) -> str:
+        return self._paths[1].read_text(encoding="utf-8", errors="replace")
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
+
+    def kill(self) -> None:
+        """SIGKILL the whole group and wait until it is gone."""
+        if self.exit_code is None:
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def freeze(self) -> None:
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.killpg(self.pid, signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """SIGTERM, without waiting."""
+        os.kill(self.pid, signal.SIGTERM)
+
+
+class Stage:
+    """One test's store, its processes, its effects file, its gates, and a client."""
+
+    def __init__(self, directory: Path, client: romulus.AsyncClient, url: str) -> None:
+        self.directory, self.client, self.url = directory, client, url
+        self.processes: list[Process] = []
+
+    # ---- processes -------------------------------------------------------------------------------
+
+    def cli(self, *arguments: str, **environment: str) -> Process:
+        """Start `romulus …`."""
+        process = Process(
+            f"process-{len(self.processes)}", [sys.executable, "-m", "romulus.cli", *arguments], self.directory,
+            {**os.environ, "ROMULUS_STORE": self.url, "PYTHONPATH": str(ROOT), DIRECTORY: str(self.directory), **QUICK, **environment},
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def starting_worker(self, target: str, *options: str, **environment: str) -> Process:
+        """Start `romulus worker TARGET` without waiting for it."""
+        return self.cli("worker", target, *options, **environment)
+
+    async def worker(self, target: str, *options: str, **environment: str) -> Process:
+        """Start `romulus worker TARGET` and wait until it is ready."""
+        process = self.starting_worker(target, *options, **environment)
+        await self.ready(process)
+        return process
+
+    async def ready(self, *workers: Process) -> None:
+        """Wait until each says that it is ready."""
+        for worker in workers:
+            await self.until(lambda worker=worker: "worker ready" in worker.log or worker.exit_code is not None, f"{worker.name} ready")
+            assert worker.exit_code is None, worker.log
+
+    async def exited(self, process: Process) -> int:
+        """Wait until a process has ended and return its exit code."""
+        await self.until(lambda: process.exit_code is not None, f"{process.name} ended")
+        code = process.exit_code
+        assert code is not None
+        return code
+
+    async def stop(self, process: Process) -> None:
+        """SIGTERM a process and require a graceful end."""
+        process.terminate()
+        assert await self.exited(process) == 0, process.log
+
+    # ---- what happened ---------------------------------------------------------------------------
+
+    def effects(self, what: str | None = None, **fields: Any) -> list[dict[str, Any]]:
+        """Return the lines that step bodies wrote, those that have all of the fields."""
+        path = self.directory / "effects"
+        lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        wanted = fields if what is None else {"what": what, **fields}
+        return [line for line in lines if all(line.get(name) == value for name, value in wanted.items())]
+
+    async def seen(self, what: str, count: int = 1, **fields: Any) -> list[dict[str, Any]]:
+        """Wait until step bodies wrote *count* such lines and return them."""
+        await self.until(lambda: len(self.effects(what, **fields)) >= count, f"{count} × {what} {fields}")
+        return self.effects(what, **fields)
+
+    def open(self, gate: str) -> None:
+        """Open a gate that bodies wait at."""
+        (self.directory / f"gate-{gate}").touch()
+
+    def rows(self, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
+        """Return what a query finds in the store's file, through the same SQLite as the engine."""
+        with self.database() as connection:
+            return connection.execute(sql, bindings).fetchall()
+
+    @contextmanager
+    def database(self) -> Iterator[apsw.Connection]:
+        """Give a connection to the store's file."""
+        connection = apsw.Connection(str(self.directory / "romulus.db"))
+        connection.set_busy_timeout(10_000)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    async def until(self, condition: Callable[[], bool], what: str = "") -> None:
+        """Wait until a condition holds."""
+        end = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < end, f"waited in vain for {what}\n{self.story()}"
+            await asyncio.sleep(0.01)
+
+    async def status(self, run_id: str, *statuses: str) -> romulus.RunDescription:
+        """Wait until a run has one of the statuses."""
+        end = time.monotonic() + PATIENCE_S
+        while (seen := await self.client.get(run_id).describe()).status not in statuses:
+            assert time.monotonic() < end, f"{run_id} is {seen}\n{self.story()}"
+            await asyncio.sleep(0.01)
+        return seen
+
+    def story(self) -> str:
+        """Return what the processes said, for a failing test."""
+        return "\n".join(f"---- {p.name} (exit {p.exit_code})\n{p.out[-1_000:]}{p.log[-3_000:]}" for p in self.processes)
+
+    def whole(self) -> None:
+        """Check what must hold of any record: gap-free journals whose fences never fall, nothing left of ended runs, a sound file."""
+        journal = self.rows("SELECT generation, count(*), min(position), max(position) FROM journal GROUP BY generation")
+        assert [row for row in journal if row[2] != 0 or row[3] != row[1] - 1] == []
+        assert (
+            self.rows(
+                "SELECT a.generation, a.position FROM journal a JOIN journal b ON b.generation = a.generation AND b.position = a.position + 1 "
+                "WHERE b.fence < a.fence OR b.at < a.at"
+            )
+            == []
+        )
+        ended = "('succeeded', 'failed', 'cancelled', 'terminated')"
+        assert self.rows(f"SELECT id FROM runs WHERE status IN {ended} AND (owner IS NOT NULL OR queue_at IS NOT NULL)") == []
+        assert self.rows(f"SELECT r.id FROM waits w JOIN runs r ON r.key = w.run WHERE r.status IN {ended}") == []
+        assert self.rows("SELECT r.id FROM attempts a JOIN runs r ON r.generation_key = a.generation WHERE r.status IN ('succeeded')") == []
+        assert self.rows("PRAGMA integrity_check") == [("ok",)]
+
+    def close(self) -> None:
+        """Leave no process behind."""
+        for process in self.processes:
+            process.kill()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    """A store without workers; what a test leaves running is killed."""
+    url = f"sqlite:///{tmp_path / 'romulus.db'}"
+    async with romulus.AsyncClient(url) as client:
+        made = Stage(tmp_path, client, url)
+        try:
+            yield made
+        finally:
+            made.close()
