@@ -80,7 +80,7 @@ async def test_the_loop_runs_on_while_a_write_waits_for_the_lock(path: Path, hos
         stepping = asyncio.ensure_future(store.transaction())
         for _ in range(100):
             await asyncio.sleep(0)
-        assert not (starting.done() or stepping.done())
+        assert [starting.done(), stepping.done()] == [False, False]
         assert holder.stdin is not None
         holder.stdin.write("\n")
         holder.stdin.flush()

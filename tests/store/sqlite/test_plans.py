@@ -52,8 +52,8 @@ def _fill(session: Session) -> None:
     session.run("test", "BEGIN")
     session.run(
         "test",
-        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) INSERT INTO runs SELECT i, 'default', 'r' || i, 'order', "
-        "'1', 'waiting', 1, i, 0, 0, NULL, 0, 0, '', 0, '[]', 0, 9000000000000000 + i, 0, 9000000000000000 + i, 0, '', '', '', '', NULL, "
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) INSERT INTO runs "
+        "SELECT i, 'default', 'r' || i, 'order', '1', 'waiting', 1, i, 0, 0, NULL, 0, 0, '', 0, '[]', 0, 9000000000000000 + i, 0, 9000000000000000 + i, 0, '', '', '', '', NULL, "
         "'{}', 1, 1, 1, NULL FROM n",
         numbers,
     )

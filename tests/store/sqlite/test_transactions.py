@@ -87,7 +87,7 @@ async def test_other_writes_wait_for_the_step_and_keep_their_order(store: Store,
     evidence = asyncio.ensure_future(store.keep_evidence(record.run.key, Evidence(1, "late_attempt", "w1", 1, "{}")))
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not (second.done() or evidence.done())
+    assert [second.done(), evidence.done()] == [False, False]
 
     await transaction.commit(advance(record, entry(0)))
     following = await second
