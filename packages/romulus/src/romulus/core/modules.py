@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from pathlib import PurePath
 from types import ModuleType
 
 
@@ -28,4 +27,5 @@ def main_name() -> str:
     spec = getattr(main, "__spec__", None)
     if spec is not None:
         return str(spec.name)
-    return PurePath(getattr(main, "__file__", None) or "").stem
+    path = str(getattr(main, "__file__", None) or "").replace("\\", "/")
+    return path.rpartition("/")[2].removesuffix(".py")
