@@ -27,5 +27,5 @@ def main_name() -> str:
     spec = getattr(main, "__spec__", None)
     if spec is not None:
         return str(spec.name)
-    path = str(getattr(main, "__file__", None) or "").replace("\\", "/")
-    return path.rpartition("/")[2].removesuffix(".py")
+    file = str(getattr(main, "__file__", None) or "").replace("\\", "/").rpartition("/")[2]
+    return file.removesuffix(".py") if file.endswith(".py") else ""  # an installed command is nobody's module
