@@ -128,7 +128,7 @@ def _end(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
 
 
 def _fail(driver: RunDriver, draft: Draft, body: bytes, ended_by: int | None) -> Transition:
-    failure = driver.engine.registry.vault.seal(body, f"the failure of run {driver.run.id!r}")
+    failure = driver.engine.registry.vault.seal_failure(body, f"the failure of run {driver.run.id!r}")
     return _seal(driver, draft, Change.FAIL, failure=failure, ended_by=ended_by)
 
 
@@ -138,7 +138,7 @@ def _cancelled(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
         error = RunTimeout(f"run {driver.run.id!r} went on past its timeout")
         return _fail(driver, draft, dump_failure(error), None)
     body = outcome.body if isinstance(outcome, Cancelled) else b""
-    failure = driver.engine.registry.vault.seal(body, "the cancellation") if body else None
+    failure = driver.engine.registry.vault.seal_failure(body, "the cancellation") if body else None
     return _seal(driver, draft, Change.END_CANCELLED, failure=failure)
 
 

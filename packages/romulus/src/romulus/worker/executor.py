@@ -165,7 +165,7 @@ class Executor:
             return
         engine, spec = self._engine, cast("StepCall", work.command.detail).spec
         plain = dump_failure(error)
-        body = engine.registry.vault.seal(plain, f"the failure of step {spec.name!r}")
+        body = engine.registry.vault.seal_failure(plain, f"the failure of step {spec.name!r}")
         row = after_failure(
             spec.retry, work.row, work.command.seq, work.command.digest.hex(), work.number, body, error,
             engine.store.estimated_now(), engine.random01(),
@@ -177,7 +177,7 @@ class Executor:
         work.driver.arrive(TryAgain(work, row))
 
     def _fail(self, work: Work, error: BaseException, plain: bytes) -> None:
-        body = self._engine.registry.vault.seal(plain, f"the failure of step {work.command.name!r}")
+        body = self._engine.registry.vault.seal_failure(plain, f"the failure of step {work.command.name!r}")
         work.driver.arrive(Outcome(work, True, body, None))
 
     def finish(self, work: Work) -> bool:

@@ -102,7 +102,7 @@ class Transactional:
             plain, again = spec.value.dump(value)
             return Outcome(work, False, vault.seal(plain, f"the result of step {spec.name!r}"), again)
         except SerializationError as error:
-            return Outcome(work, True, vault.seal(dump_failure(error), "the failure"), None)
+            return Outcome(work, True, vault.seal_failure(dump_failure(error), f"the failure of step {spec.name!r}"), None)
 
     async def _commit(self, work: Work, transaction: Transaction, draft: Draft, transition: Transition) -> None:
         host, driver = self._engine.host, work.driver
