@@ -120,6 +120,15 @@ async def test_the_same_transition_again_counts_as_applied_and_writes_nothing(st
     assert await store.evidence(record.run.key) == []
 
 
+async def test_an_arming_without_entries_is_recognised_while_it_is_the_last(store: Store, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    t = advance(record, armed='[[0,1,"aa"]]')
+    await store.apply([t])
+
+    assert await store.apply([t]) == [APPLIED]
+    assert (await again(store, record)).run.revision == 1
+
+
 async def test_a_transition_is_recognised_in_the_journal_after_others_followed(store: Store, host: MovableHost) -> None:
     record = await claimed(store, host)
     t = advance(record, entry(0))

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from romulus.store import open_store
 from romulus.store.sqlite import claiming, giveback, matching, place_of, starting, workers
 from romulus.store.sqlite.advance import ADVANCE, HOLDING, LEAVE
 from romulus.store.sqlite.beside import ENDED, SETTLED, WAITS
 from romulus.store.sqlite.migrate import prepare
 from romulus.store.sqlite.session import Session
-from tests.store.kit import MovableHost
+from tests.store.kit import MovableHost, advance, claim, entry, new_run, register
 
 PARKED = 100_000
 
@@ -52,9 +53,9 @@ def _fill(session: Session) -> None:
     session.run("test", "BEGIN")
     session.run(
         "test",
-        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) INSERT INTO runs "
-        "SELECT i, 'default', 'r' || i, 'order', '1', 'waiting', 1, i, 0, 0, NULL, 0, 0, '', 0, '[]', 0, 9000000000000000 + i, 0, 9000000000000000 + i, 0, '', '', '', '', NULL, "
-        "'{}', 1, 1, 1, NULL FROM n",
+        "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) INSERT INTO runs SELECT i, 'default', 'r' || i, "
+        "'order', '1', 'waiting', 1, i, 0, 0, NULL, 0, 0, '', 0, '[]', 0, 9000000000000000 + i, 0, 9000000000000000 + i, 0, '', '', '', "
+        "'', NULL, '{}', 1, 1, 1, NULL FROM n",
         numbers,
     )
     session.run("test", "INSERT INTO waits SELECT key, key, 1, 'default', 'paid', id, NULL, 0, 0, 1, NULL FROM runs")
@@ -152,3 +153,33 @@ async def test_claiming_reads_no_row_that_is_not_due(tmp_path: Path, host: Movab
     session.close()
 
     assert counted < 20  # hundreds of instructions: fewer than a thousandth of one a parked run
+
+
+async def test_a_batch_is_four_statements_whatever_its_size(tmp_path: Path, host: MovableHost) -> None:
+    """Each statement gives the interpreter lock away; a busy loop gives it back 5 ms later."""
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", host)
+    await store.open()
+    (await register(store, host)).close()
+    await store.start([new_run(f"r{n}") for n in range(200)])
+    records = (await claim(store, limit=200)).records
+    names: list[str] = []
+    host.at_point = names.append
+    await store.apply([advance(record, entry(0)) for record in records])
+    host.at_point = None
+    await store.close()
+
+    assert [name for name in names if not name.endswith(".done")] == ["sqlite.begin", "apply.advance", "apply.journal", "sqlite.commit"]
+
+
+async def test_a_claim_of_many_runs_reads_them_in_one_step(tmp_path: Path, host: MovableHost) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", host)
+    await store.open()
+    (await register(store, host)).close()
+    await store.start([new_run(f"r{n}") for n in range(200)])
+    names: list[str] = []
+    host.at_point = names.append
+    assert len((await claim(store, limit=200)).records) == 200
+    host.at_point = None
+    await store.close()
+
+    assert len([name for name in names if not name.endswith(".done")]) < 15

@@ -68,7 +68,7 @@ class Patience:
         now = self._host.monotonic()
         if tries == 0:
             self._until = now + self.limit
-        if now >= self._until or tries * WAIT_MIN * 1_000_000 >= self.limit * 10:
+        if now >= self._until or tries * WAIT_MIN * 1_000_000 >= self.limit:  # the second where the clock stands still
             return False
         time.sleep(self._random.uniform(WAIT_MIN, WAIT_MAX))
         return True

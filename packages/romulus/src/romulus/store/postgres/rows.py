@@ -1,0 +1,90 @@
+"""Rows to values and back: column lists and what is made of them."""
+
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, LiteralString, TypeAlias
+
+from romulus.core.machine import RunStatus
+from romulus.core.record import AttemptRow, Deposit, Entry, Generation, OpenWait, Record, Run, WorkerRow
+
+from .schema import GENERATION_BITS
+
+Row: TypeAlias = Sequence[Any]
+
+# In the order of the dataclass's fields.
+RUN: Final[LiteralString] = (
+    "r.key, r.namespace, r.id, r.workflow, r.version, r.status, r.generation, (r.key << 24) | r.generation, r.position, r.revision, "
+    "r.owner, r.fence, r.cancel_seq, r.cancel_reason, r.last_transition, r.armed, r.losses, r.wake_at, r.priority, r.digest, r.excluded, "
+    "r.hold_kind, r.hold_reason, r.deadline, r.attributes, r.created_at, r.started_at, r.updated_at, r.finished_at"
+)
+RUN_COLUMNS: Final = 29
+# The run row has the start of the generation in progress; a finished one keeps its own.
+GENERATION: Final[LiteralString] = (
+    "(g.run << 24) | g.number, g.number, g.workflow, g.version, g.input, g.input_digest, g.seeds, "
+    "coalesce(g.started_at, CASE WHEN g.number = r.generation THEN r.started_at END), g.ended_at, g.result, g.failure, g.timeout, g.ended_by"
+)
+GENERATION_COLUMNS: Final = 13
+ENTRY: Final[LiteralString] = "position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition"
+WORKER: Final[LiteralString] = (
+    "id, namespace, name, host, boot, pid, pid_start, pid_namespace, workflows, pools, concurrency, "
+    "started_at, renewed_at, lease_until, dead, stopping"
+)
+RECORD: Final[LiteralString] = (
+    f"{RUN}, {GENERATION}, ARRAY(SELECT ROW(a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat) "
+    "FROM romulus.attempts a WHERE a.run = r.key AND a.generation = r.generation ORDER BY a.seq), "
+    "ARRAY(SELECT ROW(w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late, e.arrival, e.id, e.name, e.correlation_id, "
+    "e.payload, e.received_at) FROM romulus.waits w LEFT JOIN romulus.events e ON e.arrival = w.event WHERE w.run = r.key ORDER BY w.seq)"
+)
+FROM_RUNS: Final[LiteralString] = "FROM romulus.runs r JOIN romulus.generations g ON g.run = r.key AND g.number = r.generation"
+
+
+def generation_key(run: int, number: int) -> int:
+    """Return the key of a generation: it holds its run's, so that whatever has it can find the run's shard."""
+    return run << GENERATION_BITS | number
+
+
+def generation_parts(key: int) -> tuple[int, int]:
+    """Return (run key, generation number) of a generation's key."""
+    return key >> GENERATION_BITS, key & ((1 << GENERATION_BITS) - 1)
+
+
+def run_of(row: Row) -> Run:
+    """Return the run of a row that begins with `RUN`."""
+    run = Run(*row[:RUN_COLUMNS])
+    run.status = RunStatus(run.status)
+    return run
+
+
+def generation_of(row: Row) -> Generation:
+    """Return the generation of a row of `GENERATION`."""
+    return Generation(*row)
+
+
+def run_and_generation_of(row: Row) -> tuple[Run, Generation]:
+    """Return both of a row of `RUN, GENERATION`."""
+    return run_of(row), generation_of(row[RUN_COLUMNS : RUN_COLUMNS + GENERATION_COLUMNS])
+
+
+def record_of(row: Row) -> Record:
+    """Return the record, without entries, of a row of `RECORD`."""
+    run, generation = run_and_generation_of(row)
+    attempts, waits = row[RUN_COLUMNS + GENERATION_COLUMNS :]
+    return Record(run, generation, attempts=[AttemptRow(*a) for a in attempts], waits=[_wait_of(w) for w in waits])
+
+
+def entry_of(row: Row) -> Entry:
+    """Return the entry of a row of `ENTRY`."""
+    return Entry(*row)
+
+
+def worker_of(row: Row) -> WorkerRow:
+    """Return the worker of a row that begins with `WORKER`."""
+    return WorkerRow(*row[:16])
+
+
+def _wait_of(row: Row) -> OpenWait:
+    seq, name, correlation_id, deadline, shared, include_late, arrival, *event = row
+    deposit = None if arrival is None else Deposit(arrival, *event)
+    return OpenWait(seq, name, correlation_id, deadline, shared, include_late, deposit)
