@@ -138,6 +138,7 @@ class Rig:
             self.trace.append(f"issue {command.seq} {command.kind} {command.name} {command.digest.hex()}")
         for command in self.instance.take_withdrawn():
             self.trace.append(f"withdraw {command.seq}")
+        self.trace.extend(f"note {note}" for note in self.instance.take_notes())
         for name, answer in self.instance.take_patches():
             self.trace.append(f"patch {name} {answer}")
             self.journal.append(Entry(len(self.journal), Kind.PATCH, 0, name, 0, self.instance.now, False, b"1", b""))

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from romulus.core.commands import Command
+from romulus.core.seeds import Seeds
 from tests.core.rig import Rig, replay, step, wait
 
 PROGRAMS: list[Callable[[], Any]] = []
@@ -294,6 +295,9 @@ async def looks_at_sets() -> list[str]:
     outer = {asyncio.gather(task) for task in tasks}
     numbered = {id(future): n for n, future in enumerate(sorted(futures, key=hash))}
     await asyncio.wait(outer)
+    parked = [asyncio.create_task(asyncio.Event().wait()) for _ in range(40)]
+    await asyncio.sleep(1)
+    parked[3].cancel()
     return [
         *(str(numbered[id(future)]) for future in futures),
         *(task.get_name() for task in set(tasks)),
@@ -315,9 +319,8 @@ def traces() -> dict[str, list[str]]:
             first = rig.run().trace
             again = replay(rig, fn).trace
             if again != first:
-                raise AssertionError(
-                    f"{fn.__name__}: the replay differs\n" + "\n".join(f"{a} | {b}" for a, b in zip(first, again, strict=False))
-                )
+                differing = "\n".join(f"{a} | {b}" for a, b in zip_longest(first, again) if a != b)
+                raise AssertionError(f"{fn.__name__}: the replay differs\n{differing}")
             rig.instance.close()
             found[f"{fn.__name__} {seed}"] = first
     return found
@@ -325,4 +328,5 @@ def traces() -> dict[str, list[str]]:
 
 if __name__ == "__main__":
     gc.set_threshold(*(int(number) for number in sys.argv[1].split(",")))
+    neighbours = [Rig(gathers, seeds=Seeds.first(f"{n + 1:032x}")).start() for n in range(int(sys.argv[2]))]  # in asyncio's set of tasks
     print(json.dumps(traces()))

@@ -14,7 +14,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = Path(__file__).with_name("programs.py")
 NEEDED = ("pydantic>=2.12", "greenlet>=3.1", "typing-extensions>=4.13")
-CHANCES = [(hash_seed, threshold) for hash_seed in ("0", "1", "4242") for threshold in ("700,10,10", "1,1,1", "37,3,2", "0,0,0")]
+CHANCES = [  # PYTHONHASHSEED, thresholds of the collector, other runs in the process
+    (hash_seed, threshold, neighbours)
+    for hash_seed in ("0", "1", "4242")
+    for threshold, neighbours in (("700,10,10", "0"), ("1,1,1", "0"), ("37,3,2", "7"), ("0,0,0", "3"))
+]
 
 
 @pytest.fixture(scope="module", params=["3.11", "3.12", "3.13"])
@@ -31,17 +35,17 @@ def python(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def test_commands_and_outcomes_come_in_the_same_order_whatever_the_hash_seed_and_the_garbage_collector(python: Path) -> None:
     first = _traces(python, *CHANCES[0])
-    for hash_seed, threshold in CHANCES[1:]:
-        assert _traces(python, hash_seed, threshold) == first, f"PYTHONHASHSEED={hash_seed} thresholds {threshold}"
+    for chance in CHANCES[1:]:
+        assert _traces(python, *chance) == first, chance
     assert len(first) >= 40
     assert any("withdraw" in line for trace in first.values() for line in trace)
 
 
-def _traces(python: Path, hash_seed: str, threshold: str) -> dict[str, list[str]]:
+def _traces(python: Path, hash_seed: str, threshold: str, neighbours: str) -> dict[str, list[str]]:
     path = os.pathsep.join((str(ROOT / "packages/romulus/src"), str(ROOT)))
     environment = {"PYTHONPATH": path, "PYTHONHASHSEED": hash_seed, "PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
-        [python, PROGRAMS, threshold], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+        [python, PROGRAMS, threshold, neighbours], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""

@@ -7,10 +7,10 @@ from typing import Any
 
 import greenlet as _greenlet  # type: ignore[import-untyped,unused-ignore]
 
+from .closing import keep_for_good
 from .loop import Finalised, WorkflowLoop
 
 _getcurrent: Callable[[], Any] = _greenlet.getcurrent
-_unending: list[Any] = []  # greenlets of code that swallows everything it is ended by: they cannot be freed
 
 
 class Bridges:
@@ -52,11 +52,13 @@ class Bridges:
         finally:
             self._drivers.pop(inner, None)
             if not inner.dead:
-                _unending.append(inner)
+                keep_for_good(inner)
 
     def abandon(self) -> None:
-        """Keep for good what would not end: freeing it would run its code again."""
-        _unending.extend(inner for inner in self._drivers if not inner.dead)
+        """Let go of the greenlets, once the tasks that drive them have been closed."""
+        for inner in self._drivers:
+            if not inner.dead:
+                keep_for_good(inner)
         self._drivers.clear()
 
     def frames(self) -> list[Any]:
@@ -69,4 +71,7 @@ class Bridges:
         self._drivers[inner] = driver
         if inner.parent is not driver:
             inner.parent = driver
-        return switch(*args, **kwargs)
+        try:
+            return switch(*args, **kwargs)
+        finally:
+            del args  # an exception among them: its traceback holds this frame

@@ -44,7 +44,10 @@ class Call(Coroutine[Any, Any, Any]):
         """Raise in it, as in a coroutine."""
         if self._generator is None:
             self._generator = self.__await__()
-        return self._generator.throw(*error)
+        try:
+            return self._generator.throw(*error)
+        finally:
+            del error  # its traceback holds this frame
 
     def close(self) -> None:
         """End it, as a coroutine."""
@@ -87,7 +90,8 @@ class WaitAwaited(Call):
 
     def _command(self, instance: Instance) -> Command:
         call = self.call
-        arguments = repr((call.correlation_id, call.deadline, call.shared, call.include_late)).encode("utf-8", "surrogatepass")
+        whose = None if call.correlation_id == instance.info.id else call.correlation_id  # a fork waits under its own ID
+        arguments = repr((whose, call.deadline, call.shared, call.include_late)).encode("utf-8", "surrogatepass")
         return made(instance, Kind.WAIT, call.name, arguments, call)
 
     def _label(self) -> str:

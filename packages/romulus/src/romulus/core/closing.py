@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -9,8 +10,8 @@ from typing import Any
 
 from .loop import WorkflowLoop
 
-CALLBACKS_BASE_MAX = 1_000  # callbacks run while winding down, and as many more for each task
-CALLBACKS_TASK_MAX = 20
+CALLBACKS_BASE_MAX = 1_000  # callbacks run while winding down
+CALLBACKS_TASK_MAX = 20  # and as many more for each task there was
 
 
 def wind_down(loop: WorkflowLoop) -> None:
@@ -19,7 +20,7 @@ def wind_down(loop: WorkflowLoop) -> None:
     outside = loop.enter()
     try:
         _cancel_and_drain(loop)
-        with _silence(any(not task.done() for task in loop.tasks)):
+        with _silence(bool(loop.generators) or any(not task.done() for task in loop.tasks)):
             _close_tasks(loop)
             _close_generators(loop)
             _forget(loop)
@@ -27,18 +28,21 @@ def wind_down(loop: WorkflowLoop) -> None:
         loop.leave(outside)
 
 
+def keep_for_good(suspended: object) -> None:
+    """Keep code that swallows its own end, beyond the interpreter's: freeing it would run it again, outside its run."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(suspended))
+
+
 def _cancel_and_drain(loop: WorkflowLoop) -> None:
-    left, cancelled = CALLBACKS_BASE_MAX, 0
+    left, cancelled = CALLBACKS_BASE_MAX + CALLBACKS_TASK_MAX * len(loop.tasks), 0
     while left > 0 and not loop.halted:
         for task in loop.tasks[cancelled:]:  # those created while winding down too
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
             _swallow(task.cancel)
-            cancelled, left = cancelled + 1, left + CALLBACKS_TASK_MAX
+            cancelled += 1
         if not loop.ready:
             return
-        handle, left = loop.ready.popleft(), left - 1
-        if not handle._cancelled:
-            _swallow(handle._context.run, handle._callback, *handle._args)
+        left -= 1
+        _swallow(_call, loop.ready.popleft())
 
 
 @contextmanager
@@ -58,21 +62,40 @@ def _unheard(unraisable: object) -> None:
     """Say nothing."""
 
 
+def _call(handle: Any) -> None:
+    try:
+        if not handle._cancelled:
+            handle._context.run(handle._callback, *handle._args)
+    finally:
+        del handle  # tracebacks keep frames, and these would keep what raised
+
+
 def _close_tasks(loop: WorkflowLoop) -> None:
     for task in loop.tasks:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         if not task.done():
             _swallow(_close_coroutine, task)
+        elif _swallow(task.result):
+            _swallow(_cut_off, task)
 
 
 def _close_coroutine(task: Any) -> None:
     """Close the code of a task that would not end, and cut it off what it waits for."""
-    waits_for = task._fut_waiter
+    waits_for, coroutine = task._fut_waiter, task.get_coro()
+    if waits_for is not None:
+        waits_for.cancel()
     try:
-        task.get_coro().close()
+        coroutine.close()
     finally:
-        if waits_for is not None:
-            waits_for.cancel()
+        if getattr(coroutine, "cr_frame", None) is not None:
+            keep_for_good(coroutine)
+
+
+def _cut_off(task: Any) -> None:
+    """Let go of the frames that a task's exception holds: they hold the task, and so all would wait for the collector."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        error.__traceback__ = None
 
 
 def _close_generators(loop: WorkflowLoop) -> None:
@@ -80,6 +103,8 @@ def _close_generators(loop: WorkflowLoop) -> None:
         closing = generator.aclose()
         if not _swallow(closing.send, None):
             _swallow(closing.close)
+        if getattr(generator, "ag_frame", None) is not None:
+            keep_for_good(generator)
 
 
 def _forget(loop: WorkflowLoop) -> None:
@@ -94,4 +119,6 @@ def _swallow(fn: Callable[..., object], *args: object) -> bool:
         fn(*args)
     except BaseException:  # noqa: BLE001
         return True
+    finally:
+        del fn, args
     return False

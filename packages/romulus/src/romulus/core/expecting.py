@@ -9,7 +9,7 @@ from .commands import Command, StepCall, WaitCall
 from .endings import came_from, raisable
 from .errors import Mismatch, Undecodable, WaitTimeout
 from .failures import load_failure
-from .record import Entry, Kind
+from .record import Entry, Kind, OpenWait
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -49,6 +49,26 @@ def expect_unfinished(instance: Instance, entry: Entry) -> None:
     _check_follows(instance, entry)
     if instance.outcome is not None:
         raise Mismatch(entry.position, recorded_as(entry), _asked_instead(instance, 0))
+
+
+def expected_wait(instance: Instance, wait: OpenWait) -> Command | None:
+    """Return the command of a wait that the record holds open, None if the code has asked for it and given it up since.
+
+    Raises:
+        Mismatch: the code asked for something else there, or has not come so far and asks for nothing more.
+    """
+    command, recorded = instance.open.get(wait.seq), _in_words(Kind.WAIT, wait.name, wait.seq)
+    if command is None and wait.seq <= instance.seq:
+        return None
+    if command is None:
+        raise Mismatch(instance.position, recorded, _asked_instead(instance, wait.seq))
+    if not isinstance(command.detail, WaitCall) or command.detail.name != wait.name:
+        raise Mismatch(instance.position, recorded, _in_words(command.kind, command.name, command.seq))
+    if (command.detail.correlation_id, command.detail.deadline, command.detail.shared, command.detail.include_late) != (
+        wait.correlation_id, wait.deadline, wait.shared, wait.include_late,
+    ):  # fmt: skip
+        raise Mismatch(instance.position, recorded, f"{recorded} with other arguments")
+    return command
 
 
 def decoded(instance: Instance, entry: Entry, command: Command, value: Any, unset: object) -> Any:

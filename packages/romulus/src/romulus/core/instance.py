@@ -297,7 +297,9 @@ class Instance:
                 value = await self._bridges.drive(self.spec.fn, args, kwargs)
             outcome: Outcome = Returned(self.spec.value.dump(value)[0])
         except BaseException as error:
-            if self.loop.refusing or self.loop.stopped or isinstance(error, (ActivationTimeout, Dropped, KeyboardInterrupt)):
+            if isinstance(error, ActivationTimeout):
+                self.loop.stop_now()
+            if self.loop.refusing or self.loop.stopped or isinstance(error, (Dropped, KeyboardInterrupt)):
                 raise
             outcome = self._ended(error)
         self.outcome = outcome

@@ -73,7 +73,6 @@ class WorkflowLoop(RefusingLoop):
         self._hashes = self._named = self._refusals = 0
         self._tasks_max = self._generators_max = _KEPT_MIN
         self._handler: Callable[[Any, dict[str, Any]], object] | None = None
-        self._hooks = (self._first_iteration, self._abandoned)
 
     # ---- what asyncio and workflow code call -------------------------------------------------
 
@@ -176,7 +175,7 @@ class WorkflowLoop(RefusingLoop):
         """Make this the running loop; return what was, for `leave`."""
         outside = _get_running_loop(), sys.get_asyncgen_hooks()
         _set_running_loop(self)
-        sys.set_asyncgen_hooks(*self._hooks)
+        sys.set_asyncgen_hooks(_first_iteration, _abandoned)
         self.live = True
         return outside
 
@@ -204,6 +203,7 @@ class WorkflowLoop(RefusingLoop):
                     handle._context.run(handle._callback, *handle._args)
                 except BaseException as error:  # noqa: BLE001 - what a task raises it also keeps; the rest is told
                     self._raised(error)
+        handle = None  # tracebacks keep this frame
         if self.stopped:
             raise ActivationTimeout
 
@@ -233,21 +233,28 @@ class WorkflowLoop(RefusingLoop):
             self.tasks = [task for task in self.tasks if not task.done()]
             self._tasks_max = max(_KEPT_MIN, 2 * len(self.tasks))
 
-    def _first_iteration(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Hold a generator: abandoned, it would run its `finally` when and where it is collected."""
+    def hold(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """Hold a generator to the end: abandoned, it would run its `finally` when and where it is collected."""
         self.generators.append(generator)
         if len(self.generators) > self._generators_max:
             self.generators = [each for each in self.generators if getattr(each, "ag_frame", None) is not None]
             self._generators_max = max(_KEPT_MIN, 2 * len(self.generators))
-
-    def _abandoned(self, generator: AsyncGenerator[Any, Any]) -> None:
-        """Do nothing: the finaliser hook of a generator that outlived its instance."""
 
 
 def running() -> WorkflowLoop | None:
     """Return the run's loop whose code calls this."""
     loop = _get_running_loop()
     return loop if type(loop) is WorkflowLoop else None
+
+
+def _first_iteration(generator: AsyncGenerator[Any, Any]) -> None:
+    loop = running()
+    if loop is not None:
+        loop.hold(generator)
+
+
+def _abandoned(generator: AsyncGenerator[Any, Any]) -> None:
+    """Do nothing: the finaliser hook of a generator that outlived its instance."""
 
 
 def _micros(when: float) -> int:
