@@ -27,6 +27,11 @@ FULL = bool(os.environ.get("CASES_FULL"))  # the lengths that CASES.md names, in
 QUICK = {"ROMULUS_LEASE": str(LEASE_S), "ROMULUS_POLL": "0.2", "ROMULUS_SWEEP": "0.5"}
 
 
+BACKWARDS = """
+    SELECT a.generation, a.position FROM journal a JOIN journal b ON b.generation = a.generation AND b.position = a.position + 1
+    WHERE b.fence < a.fence OR b.at < a.at"""
+
+
 class Process:
     """One process of its own group; what it says on stderr is in `log`, on stdout in `out`."""
 
@@ -77,6 +82,9 @@ class Stage:
     def __init__(self, directory: Path, client: romulus.AsyncClient, url: str) -> None:
         self.directory, self.client, self.url = directory, client, url
         self.processes: list[Process] = []
+        self.environment = {
+            "ROMULUS_STORE": url, DIRECTORY: str(directory), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
+        }  # fmt: skip
 
     # ---- processes -------------------------------------------------------------------------------
 
@@ -84,7 +92,7 @@ class Stage:
         """Start `romulus …`."""
         process = Process(
             f"process-{len(self.processes)}", [sys.executable, "-m", "romulus.cli", *arguments], self.directory,
-            {**os.environ, "ROMULUS_STORE": self.url, "PYTHONPATH": str(ROOT), DIRECTORY: str(self.directory), **QUICK, **environment},
+            {**os.environ, **self.environment, **QUICK, **environment},
         )  # fmt: skip
         self.processes.append(process)
         return process
@@ -116,6 +124,10 @@ class Stage:
         """SIGTERM a process and require a graceful end."""
         process.terminate()
         assert await self.exited(process) == 0, process.log
+
+    def deploy(self, module: str, code: str) -> None:
+        """Write a module that workers started from now on import."""
+        (self.directory / f"{module}.py").write_text(code, encoding="utf-8")
 
     # ---- what happened ---------------------------------------------------------------------------
 
@@ -173,13 +185,7 @@ class Stage:
         """Check what must hold of any record: gap-free journals whose fences never fall, nothing left of ended runs, a sound file."""
         journal = self.rows("SELECT generation, count(*), min(position), max(position) FROM journal GROUP BY generation")
         assert [row for row in journal if row[2] != 0 or row[3] != row[1] - 1] == []
-        assert (
-            self.rows(
-                "SELECT a.generation, a.position FROM journal a JOIN journal b ON b.generation = a.generation AND b.position = a.position + 1 "
-                "WHERE b.fence < a.fence OR b.at < a.at"
-            )
-            == []
-        )
+        assert self.rows(BACKWARDS) == []
         ended = "('succeeded', 'failed', 'cancelled', 'terminated')"
         assert self.rows(f"SELECT id FROM runs WHERE status IN {ended} AND (owner IS NOT NULL OR queue_at IS NOT NULL)") == []
         assert self.rows(f"SELECT r.id FROM waits w JOIN runs r ON r.key = w.run WHERE r.status IN {ended}") == []

@@ -7,8 +7,9 @@ from heapq import heappush
 from typing import TYPE_CHECKING
 
 from romulus.core.attempts import LossHold, after_loss
-from romulus.core.commands import Command, StepCall, WaitCall
+from romulus.core.commands import Command, StepCall
 from romulus.core.errors import Mismatch
+from romulus.core.expecting import expected_wait
 from romulus.core.record import Armed, AttemptRow, HoldKind, Record
 from romulus.core.transition import CloseWait, Closing
 
@@ -26,7 +27,7 @@ def take_up(driver: RunDriver, record: Record) -> None:
     draft = Draft(driver.engine.next_transition_id())
     try:
         _open_waits(driver, draft, record)
-        _attempts(driver, record)
+        _attempts(driver, draft, record)
         hold = _lost(driver, draft, record)
         deliveries.collect(driver, draft)
     except holding.HELD as error:
@@ -62,23 +63,26 @@ def refuse(driver: RunDriver, error: BaseException) -> None:
 
 
 def _open_waits(driver: RunDriver, draft: Draft, record: Record) -> None:
-    """Know again the waits that the record holds open, so that they are not opened twice."""
-    recorded = {wait.seq for wait in record.waits}
+    """Know again the waits that the record holds open, so that they are not opened twice; the code must still ask for them."""
+    for wait in record.waits:
+        command = expected_wait(driver.instance, wait)
+        if command is None:
+            draft.close(CloseWait(wait.seq, Closing.WITHDRAWN))
+            continue
+        driver.waits[wait.seq] = command
+        if wait.deadline is not None:
+            heappush(driver.dues, (wait.deadline, wait.seq))
     for command in driver.instance.take_issued():
-        if isinstance(command.detail, WaitCall) and command.seq in recorded:
-            driver.waits[command.seq] = command
-            if command.detail.deadline is not None:
-                heappush(driver.dues, (command.detail.deadline, command.seq))
-        else:
+        if command.seq not in driver.waits:
             deliveries.issued(driver, draft, command)
-    for seq in recorded - driver.waits.keys():
-        draft.close(CloseWait(seq, Closing.WITHDRAWN))
 
 
-def _attempts(driver: RunDriver, record: Record) -> None:
+def _attempts(driver: RunDriver, draft: Draft, record: Record) -> None:
     """Put commands with a back-off to their due times instead of the queue."""
     for row in record.attempts:
-        _check(driver, row.seq, row.digest)
+        if _asked(driver, row.seq, row.digest) is None:
+            draft.settle(row.seq)
+            continue
         driver.rows[row.seq] = row
         heappush(driver.dues, (row.due, row.seq))
     if driver.rows:
@@ -91,7 +95,10 @@ def _lost(driver: RunDriver, draft: Draft, record: Record) -> str | None:
     """Count the attempts that an earlier claim armed as lost; return why the run must be held, if it must."""
     hold = None
     for armed in parse_armed(record.run.armed):
-        command = _check(driver, armed.seq, armed.digest)
+        command = _asked(driver, armed.seq, armed.digest)
+        if command is None:
+            draft.changed = True
+            continue
         answer = _after_loss(driver, record, command, armed)
         row = answer.row if isinstance(answer, LossHold) else answer
         hold = hold or (answer.reason if isinstance(answer, LossHold) else None)
@@ -117,9 +124,14 @@ def parse_armed(text: str) -> list[Armed]:
     return [Armed(*fields) for fields in json.loads(text)] if text else []
 
 
-def _check(driver: RunDriver, seq: int, digest: str) -> Command:
-    """Return the open command that a recorded attempt belongs to; the code must still ask for it."""
+def _asked(driver: RunDriver, seq: int, digest: str) -> Command | None:
+    """Return the open command that a recorded attempt belongs to; the code must still ask for it.
+
+    None: the code asked and gave it up in an advance whose outcomes alone were recorded.
+    """
     command = driver.instance.open.get(seq)
+    if command is None and seq <= driver.instance.seq:
+        return None
     if command is None or not isinstance(command.detail, StepCall) or command.digest.hex() != digest:
         asked = "nothing" if command is None else f"{command.kind} {command.name!r}"
         raise Mismatch(driver.instance.position, f"an attempt at command {seq} with other name or arguments", asked)
