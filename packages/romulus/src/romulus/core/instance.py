@@ -93,7 +93,7 @@ class Instance:
             ActivationTimeout: the watchdog ended it.
         """
         if not isinstance(self._main, bytes):
-            raise RuntimeError("the instance was started before")  # noqa: TRY004 - nobody passed a wrong type
+            raise RuntimeError("the instance was started before")
         args, kwargs = self.spec.arguments.load(self._main)
         self._move(self.now, len(patches), patches, replaying)
         outside = self.loop.enter()
