@@ -127,9 +127,13 @@ def test_blocking_outside_sync_code_is_the_wrong_colour() -> None:
         assert instance().in_bridge()
         return str(instance().blocking(inner()))
 
-    with pytest.warns(RuntimeWarning, match=r"Event\.wait.* was never awaited"):
-        assert Rig(blocks).run().instance.outcome == Returned(b'"refused"')
+    def run_and_collect() -> Any:
+        outcome = Rig(blocks).run().instance.outcome
         gc.collect()
+        return outcome
+
+    with pytest.warns(RuntimeWarning, match=r"Event\.wait.* was never awaited"):
+        assert run_and_collect() == Returned(b'"refused"')
     assert Rig(nested).run().instance.outcome == Returned(b'"async"')
 
 
