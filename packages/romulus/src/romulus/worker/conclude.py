@@ -15,7 +15,7 @@ from romulus.core.transition import CloseWait, Closing, NewGeneration, Transitio
 
 from . import holding
 from .draft import Draft
-from .engine import Work
+from .engine import CancelIn, Work
 
 if TYPE_CHECKING:
     from .driver import RunDriver
@@ -112,7 +112,7 @@ def _end(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
     vault = driver.engine.registry.vault
     try:
         match outcome:
-            case Returned(body) if not driver.cancel_delivered:
+            case Returned(body) if not (driver.cancel_delivered or _cancel_waits(driver)):
                 result = vault.seal(body, f"the result of workflow {driver.run.workflow!r}")
                 return _seal(driver, draft, Change.SUCCEED, result=result)
             case Continued():
@@ -125,6 +125,11 @@ def _end(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
                 return _cancelled(driver, draft, outcome)
     except SerializationError as error:
         return _fail(driver, draft, dump_failure(error), None)
+
+
+def _cancel_waits(driver: RunDriver) -> bool:
+    """Return whether a cancel was accepted that the code ended too early to be told of: what was recorded alone had ended it."""
+    return any(isinstance(delivery, CancelIn) for delivery in driver.queue)
 
 
 def _fail(driver: RunDriver, draft: Draft, body: bytes, ended_by: int | None) -> Transition:

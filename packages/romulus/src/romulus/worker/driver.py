@@ -197,6 +197,9 @@ class RunDriver:
 
         Taking it only at the body's end would deadlock where a transaction holds the store's only writer.
         """
+        if self.gone:
+            granted()
+            return
         self.reservations.append(granted)
         self.turn()
 

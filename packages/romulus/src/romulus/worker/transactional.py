@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from romulus.core.commands import StepCall
 from romulus.core.errors import CommitUnknown, SerializationError, StoreUnavailable
 from romulus.core.failures import dump_failure
+from romulus.core.ports import Host
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import BatchRejected, Transaction
 
 from .engine import Engine, Outcome, Work
 from .loader import in_callback
+from .patience import patient
 
 if TYPE_CHECKING:
     from .draft import Draft
@@ -36,17 +38,22 @@ class Transactional:
         work.handle = self._engine.host.spawn(self._run(work, call, context), name=f"{work.driver.run.id}/{call.spec.name}")
 
     async def _run(self, work: Work, call: StepCall, context: Context) -> None:
-        executor, driver = self._engine.executor, work.driver
-        await self._slot(driver)
-        if driver.gone or work.withdrawn:
-            executor.finish(work)
-            return
+        """Take the run's in-flight slot, then the store's writer; withdrawn before its body began, give back what it has."""
+        slot = _Slot(self._engine.host, work.driver)
         try:
-            transaction = await self._engine.store.transaction()
-        except StoreUnavailable as error:
-            self._failed(work, error)
-            return
-        executor.equip(work, context, transaction.connection)
+            await slot.taken()
+            if not work.driver.gone and not work.withdrawn:
+                await self._transact(work, call, context)
+                return
+        except asyncio.CancelledError:
+            pass  # nobody waits for the outcome any more
+        self._engine.executor.finish(work)
+        slot.give_back()
+
+    async def _transact(self, work: Work, call: StepCall, context: Context) -> None:
+        engine = self._engine
+        transaction = await patient(engine.host, engine.settings.poll, engine.store.transaction)
+        engine.executor.equip(work, context, transaction.connection)
         try:
             value = await self._body(work, call, context)
         except BaseException as error:  # noqa: BLE001  handed on, whatever it is
@@ -54,12 +61,6 @@ class Transactional:
             self._failed(work, error)
             return
         await self._finish(work, call, transaction, value)
-
-    async def _slot(self, driver: RunDriver) -> None:
-        """Take the run's in-flight slot."""
-        granted = asyncio.Event()
-        self._engine.host.call_soon(driver.reserve, granted.set)
-        await granted.wait()
 
     def _failed(self, work: Work, error: BaseException) -> None:
         """Hand an attempt's failure on, and the in-flight slot back, in a plain callback."""
@@ -83,12 +84,11 @@ class Transactional:
             return await self._engine.host.in_pool(lambda: context.run(spec.fn, *args, **kwargs))
 
     async def _finish(self, work: Work, call: StepCall, transaction: Transaction, value: object) -> None:
-        """Advance the run with the outcome and commit both."""
-        outcome = self._outcome(work, call, value)
-        made = None
-        if not work.withdrawn and not work.driver.gone:
-            made = await in_callback(self._engine.host, lambda: work.driver.advance_with(outcome))
+        """Advance the run with the outcome and commit both. From here on nothing cancels it: the transaction must end."""
+        work.handle = None
+        outcome, driver = self._outcome(work, call, value), work.driver
         self._engine.executor.finish(work)
+        made = await in_callback(self._engine.host, lambda: None if work.withdrawn or driver.gone else driver.advance_with(outcome))
         if made is None:
             await transaction.rollback()
             self._engine.host.call_soon(work.driver.unreserve)
@@ -111,3 +111,27 @@ class Transactional:
         except (CommitUnknown, StoreUnavailable, BatchRejected):
             answer = Verdict.REFUSED  # rebuilt by replay: the record says whether it was applied
         host.call_soon(driver.answered, draft, transition, answer)
+
+
+class _Slot:
+    """A transactional step's place in its run's in-flight slot."""
+
+    def __init__(self, host: Host, driver: RunDriver) -> None:
+        self._host, self._driver = host, driver
+        self._granted, self._unwanted = asyncio.Event(), False
+        host.call_soon(driver.reserve, self._grant)
+
+    async def taken(self) -> None:
+        """Wait until no transition of the run is in flight and none can be."""
+        await self._granted.wait()
+
+    def give_back(self) -> None:
+        """Let the run go on without the step, now or as soon as the slot would be granted."""
+        self._unwanted = True
+        if self._granted.is_set():
+            self._host.call_soon(self._driver.unreserve)
+
+    def _grant(self) -> None:
+        self._granted.set()
+        if self._unwanted:
+            self._host.call_soon(self._driver.unreserve)

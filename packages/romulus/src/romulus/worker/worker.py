@@ -181,11 +181,15 @@ class Worker:
 
     async def _again(self) -> None:
         await self.loader.stop()
+        await patient(self.host, self.settings.poll, self._register_afresh)
+        self.claimer.poke()
+
+    async def _register_afresh(self) -> None:
+        """Register under a new ID at each try: the one before may have been stored although it failed later."""
         if self._keeper is not None:
             self._keeper.stop()
         self.id = self._fresh_id()
-        await patient(self.host, self.settings.poll, self._register)
-        self.claimer.poke()
+        await self._register()
 
     async def _reclaim(self, driver: RunDriver) -> None:
         run = driver.run

@@ -46,6 +46,9 @@ class Audience(Protocol):
     def evidence_of(self, transition: Transition) -> bool:
         """Return whether evidence of a refused transition is kept, or the run has as much as is kept."""
 
+    def recorded(self, transition: Transition) -> bool:
+        """Return whether a transition is the last of its run, or an entry bears its ID."""
+
     def fail(self, what: str) -> None:
         """Note a promise that did not hold: the seed fails."""
 
@@ -72,7 +75,6 @@ class FaultyStore:
     def __init__(self, inner: Any, host: SimHost, random: Random, rates: Rates, audience: Audience) -> None:
         self._inner, self._host, self._random, self._rates, self._audience = inner, host, random, rates, audience
         self.hub = inner.hub = FaultyHub(host, random, rates)
-        self._applied: set[int] = set()  # transitions that the store wrote
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._inner, name)
@@ -114,9 +116,9 @@ class FaultyStore:
             self._host.call_later(self._random.randrange(20_000), told.set)
 
     def _flaky(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(*args: Any) -> Any:
+        async def call(*args: Any, **more: Any) -> Any:
             self._refuse(name)
-            answer = await real(*args)
+            answer = await real(*args, **more)
             if name in ("match", "pulse") and self._random.random() < self._rates.doubled:
                 again = await real(*args)
                 return answer + again if name == "match" else [*answer, *again]
@@ -137,11 +139,10 @@ class FaultyStore:
 
     def _note(self, transition: Transition, verdict: Verdict) -> None:
         if verdict is Verdict.APPLIED:
-            self._applied.add(transition.id)
             return
         self._audience.note(f"{transition.run_id}: {transition.change} refused")
-        if transition.id in self._applied:
-            self._audience.fail(f"transition {transition.id} was applied before and is refused when it is sent again")
+        if self._audience.recorded(transition):
+            self._audience.fail(f"transition {transition.id} is in the record and is refused when it is sent again")
         elif not self._audience.evidence_of(transition):
             self._audience.fail(f"transition {transition.id} was refused and no evidence of it is kept")
 

@@ -37,7 +37,7 @@ def draw_settings(random: Random) -> WorkerSettings:
         lease=LEASE, stall_limit=20 * SECOND, stall_report=3600 * SECOND, activation_limit=3600 * SECOND, grace=2 * SECOND,
         sweep=random.choice((1, 2)) * SECOND, claim_max=random.choice((1, 500)),
         turn_entries_max=random.choice((1, 2, 200)), batch_max=random.choice((1, 2, 500)), cache_max=random.choice((0, 1, 1000)),
-        history_chunk=random.choice((1, 3, 2000)),
+        history_chunk=random.choice((1, 3, 2000)), alone_pause=SECOND,
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from romulus.store.sqlite import connection as sqlite_connection
 from .judge import Judge
 from .ledger import activated
 from .loop import Over, Stuck
+from .process import SimCrash
 from .scenario import Scenario, draw_rates
 from .world import World
 
@@ -84,6 +85,7 @@ def _run(name: str, world: World, scenario: Callable[[World], Coroutine[Any, Any
             world.fail(str(error))
         except Exception as error:  # noqa: BLE001 - any unplanned exception fails the seed
             world.fail("".join(traceback.format_exception(error)))
+        _unretrieved(world)
         verdict = Verdict(
             name, list(world.broken), world.trace.digest, list(world.trace.lines), world.points, world.loop.steps, world.loop.now
         )
@@ -94,6 +96,16 @@ def _run(name: str, world: World, scenario: Callable[[World], Coroutine[Any, Any
 async def _watched(world: World, scenario: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     task = world.loop.create_task(scenario(world))
     await task
+
+
+def _unretrieved(world: World) -> None:
+    """Fail for exceptions that ended a task of the engine and that nobody looked at."""
+    for process in world.loop.processes:
+        for task in process.tasks:
+            if task.done() and task._log_traceback and "/" not in task.get_name():  # type: ignore[attr-defined]  # not a step's body
+                error = task.exception()
+                if error is not None and not isinstance(error, SimCrash):
+                    world.fail(f"{process.name}: task {task.get_name()} ended with " + "".join(traceback.format_exception(error)))
 
 
 @contextlib.contextmanager

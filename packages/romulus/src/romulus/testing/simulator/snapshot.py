@@ -130,6 +130,13 @@ class Reader:
         found = self._all("SELECT detail FROM evidence WHERE run = ?", (transition.run,))
         return len(found) >= EVIDENCE_MAX or any(json.loads(detail).get("transition") == transition.id for (detail,) in found)
 
+    def recorded(self, transition: Transition) -> bool:
+        """Return whether a transition is the last of its run, or an entry bears its ID."""
+        return bool(
+            self._all("SELECT 1 FROM runs WHERE key = ? AND last_transition = ?", (transition.run, transition.id))
+            or self._all("SELECT 1 FROM journal WHERE generation = ? AND transition = ?", (transition.generation, transition.id))
+        )
+
     def rows(self, sql: str, given: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
         return self._all(sql, given)

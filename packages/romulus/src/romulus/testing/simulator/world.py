@@ -109,6 +109,11 @@ class World:
         assert self.reader is not None
         return self.reader.evidence_of(transition)
 
+    def recorded(self, transition: Transition) -> bool:
+        """Return whether a transition is in the record."""
+        assert self.reader is not None
+        return self.reader.recorded(transition)
+
     # ---- processes ---------------------------------------------------------------------------------
 
     def fork_random(self) -> Random:
