@@ -162,6 +162,16 @@ async def test_an_io_error_before_the_commit_writes_nothing(store: Store, host: 
     assert await store.apply([t]) == [Verdict.APPLIED]
 
 
+@pytest.mark.parametrize("point", ["sqlite.begin", "start.taken", "start.runs", "start.generations.done"])
+async def test_an_io_error_while_starting_creates_nothing_and_the_next_call_goes_on(store: Store, host: MovableHost, point: str) -> None:
+    host.at_point = failing_at(point)
+    with pytest.raises(StoreUnavailable):
+        await store.start([new_run("r1")])
+    host.at_point = None
+
+    assert isinstance((await store.start([new_run("r1")]))[0], Created)
+
+
 class Crash(BaseException):
     """The process ends here."""
 
