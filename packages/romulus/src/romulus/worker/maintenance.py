@@ -52,6 +52,8 @@ class Maintenance:
                 self._claimer.poke()
             if freed.runs < SWEEP_RUNS_MAX:
                 break
+        if await engine.store.reopen_held(engine.owner.namespace, engine.owner.serves, FREED):
+            self._claimer.poke()  # held by a worker that did not know of this one yet
         workers = await engine.store.workers(engine.owner.namespace)
         self._others = [row for row in workers if row.id != engine.owner.id and row.status == "live"]
         mine = set(engine.registry.digests.values())

@@ -153,7 +153,7 @@ class SQLiteStore:
 
     async def reopen_held(self, namespace: str, serves: Sequence[tuple[str, str, str]], to: RunStatus) -> int:
         """Make runs held for their code claimable again."""
-        return await self._write(lambda s, now: workers.reopen_held(s, namespace, serves, to, now))
+        return await self._writer.run(lambda s: workers.reopen_held(s, namespace, serves, to))
 
     async def claim(self, request: ClaimRequest, to: RunStatus) -> Claims:
         """Claim due runs."""

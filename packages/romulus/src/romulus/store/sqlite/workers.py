@@ -38,6 +38,10 @@ FREE: Final[LiteralString] = (
     f"wake_at = {WAITS}, lane = {lane_sql(WAITS, '?1')}, queue_at = {queue_sql(WAITS, '?1')} "
     "WHERE key IN (SELECT key FROM runs WHERE owner IN (SELECT value FROM json_each(?3)) LIMIT ?4)"
 )
+FITTING: Final[LiteralString] = (
+    "SELECT 1 FROM runs WHERE namespace = ?1 AND workflow = ?2 AND version = ?3 "
+    "AND hold_kind <> '' AND hold_kind = 'code' AND instr(' ' || excluded || ' ', ' ' || ?4 || ' ') = 0 LIMIT 1"
+)
 REOPEN: Final[LiteralString] = (
     "UPDATE runs SET status = ?5, hold_kind = '', hold_reason = '', wake_at = ?6, lane = CASE priority WHEN 0 THEN 0 ELSE 1 END, "
     "queue_at = ?6 - priority * 10000000, updated_at = ?6 WHERE namespace = ?1 AND workflow = ?2 AND version = ?3 "
@@ -111,9 +115,11 @@ def sweep(session: Session, limit: int, to: RunStatus, alone_after: int, pause: 
     return session.write(lambda s, now: _sweep(s, limit, to, now, alone_after, pause))
 
 
-def reopen_held(session: Session, namespace: str, serves: Sequence[Serve], to: RunStatus, now: int) -> int:
-    """Make runs held for their code claimable where *serves* has a digest they have not excluded."""
-    return sum(session.count("held.reopen", REOPEN, (namespace, *serve, to, now)) for serve in serves)
+def reopen_held(session: Session, namespace: str, serves: Sequence[Serve], to: RunStatus) -> int:
+    """Make runs held for their code claimable where *serves* has a digest they have not excluded; no lock is taken while there are none."""
+    if not session.read(lambda s: any(s.run("held.look", FITTING, (namespace, *serve)) for serve in serves)):
+        return 0
+    return session.write(lambda s, now: sum(s.count("held.reopen", REOPEN, (namespace, *serve, to, now)) for serve in serves))
 
 
 def is_over(host: Host, worker: WorkerRow) -> bool:
