@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,13 +17,23 @@ CALLBACKS_TASK_MAX = 20  # and as many more for each task there was
 def wind_down(loop: WorkflowLoop) -> None:
     """Cancel what is left in creation order, run it to its end within bounds, close the rest. Commands raise; nothing escapes."""
     loop.refusing, loop.halted = True, False
+    if loop.ready or loop.generators or not all(task.done() for task in loop.tasks):
+        _end(loop)
+    for task in loop.tasks:
+        if _swallow(task.result):
+            _swallow(_cut_off, task)
+    loop.tasks.clear()
+
+
+def _end(loop: WorkflowLoop) -> None:
+    """End unfinished code, as the running loop."""
     outside = loop.enter()
     try:
         _cancel_and_drain(loop)
-        with _silence(bool(loop.generators) or any(not task.done() for task in loop.tasks)):
+        with _silence():
             _close_tasks(loop)
             _close_generators(loop)
-            _forget(loop)
+            loop.ready.clear()
     finally:
         loop.leave(outside)
 
@@ -46,11 +56,8 @@ def _cancel_and_drain(loop: WorkflowLoop) -> None:
 
 
 @contextmanager
-def _silence(wanted: bool) -> Generator[None, None, None]:
-    """Drop what the interpreter says of code that swallows even its own closing, where there is such code."""
-    if not wanted:
-        yield
-        return
+def _silence() -> Generator[None, None, None]:
+    """Drop what the interpreter says of code that swallows even its own closing."""
     heard, sys.unraisablehook = sys.unraisablehook, _unheard
     try:
         yield
@@ -71,16 +78,15 @@ def _call(handle: Any) -> None:
 
 
 def _close_tasks(loop: WorkflowLoop) -> None:
-    for task in loop.tasks:
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    for task in loop.tasks:  # grows while code that is being closed begins more
         if not task.done():
             _swallow(_close_coroutine, task)
-        elif _swallow(task.result):
-            _swallow(_cut_off, task)
+    loop.tasks = [task for task in loop.tasks if task.done()]
 
 
 def _close_coroutine(task: Any) -> None:
     """Close the code of a task that would not end, and cut it off what it waits for."""
+    task._log_destroy_pending = False
     waits_for, coroutine = task._fut_waiter, task.get_coro()
     if waits_for is not None:
         waits_for.cancel()
@@ -99,18 +105,20 @@ def _cut_off(task: Any) -> None:
 
 
 def _close_generators(loop: WorkflowLoop) -> None:
-    for generator in loop.generators:
-        closing = generator.aclose()
-        if not _swallow(closing.send, None):
-            _swallow(closing.close)
+    while loop.generators:
+        _swallow(_close_generator, loop.generators.pop(0))
+
+
+def _close_generator(generator: AsyncGenerator[Any, Any]) -> None:
+    closing = generator.aclose()
+    try:
+        closing.send(None)
+    except BaseException:  # noqa: BLE001 - StopIteration: it has ended
+        return
+    finally:
         if getattr(generator, "ag_frame", None) is not None:
             keep_for_good(generator)
-
-
-def _forget(loop: WorkflowLoop) -> None:
-    loop.ready.clear()
-    loop.tasks.clear()
-    loop.generators.clear()
+    closing.close()
 
 
 def _swallow(fn: Callable[..., object], *args: object) -> bool:
