@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
+import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -324,3 +327,58 @@ def test_finished_tasks_and_generators_are_let_go() -> None:
     outcome = Rig(many).run().instance.outcome
     assert isinstance(outcome, Returned)
     assert int(outcome.body) <= 130
+
+
+# ---- the watchdog's throw ----------------------------------------------------------------------------------
+
+
+def test_a_throw_from_another_thread_ends_code_that_swallows_it() -> None:
+    """As the worker's watchdog does it: the stop flag first, then the exception into the thread."""
+    spinning, thread, rigs = threading.Event(), threading.get_ident(), list[Rig]()
+
+    async def spins() -> int:
+        while True:
+            try:
+                spinning.set()
+                while True:
+                    pass
+            except BaseException:
+                await asyncio.sleep(0)
+
+    def throw() -> None:
+        spinning.wait()
+        rigs[0].instance.interrupt()
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(ActivationTimeout))
+
+    rigs.append(Rig(spins))
+    watchdog = threading.Thread(target=throw)
+    watchdog.start()
+    with pytest.raises(ActivationTimeout):
+        rigs[0].start()
+    watchdog.join()
+
+    assert asyncio._get_running_loop() is None
+    assert sys.get_asyncgen_hooks() == (None, None)
+    assert rigs[0].instance.outcome is None
+    rigs[0].instance.close()
+
+
+async def test_runs_side_by_side_in_one_process_do_not_meet() -> None:
+    """Their activations alternate inside a task of another loop, each with its own time, tasks and names."""
+
+    async def named(n: int) -> list[Any]:
+        tasks = [asyncio.create_task(work(each)) for each in range(n)]
+        await asyncio.wait(tasks)
+        return [asyncio.get_running_loop().time(), *(task.get_name() for task in tasks)]
+
+    rigs = [Rig(named, n).start() for n in range(1, 6)]
+    while any(rig.instance.outcome is None for rig in rigs):
+        for rig in rigs:
+            if rig.instance.outcome is None:
+                rig.settle(rig.ready()[0])
+        await asyncio.sleep(0)
+
+    for n, rig in enumerate(rigs, start=1):
+        outcome = rig.instance.outcome
+        assert isinstance(outcome, Returned)
+        assert json.loads(outcome.body) == [n / 1000, *(f"Task-{each + 2}" for each in range(n))]

@@ -1,15 +1,36 @@
-"""Which journal entry an exception came from: the outcome that ended a run."""
+"""What an exception makes of a run, and which journal entry it came from."""
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections import deque
 from contextlib import suppress
 from typing import cast
 
+from .commands import Cancelled, Continued, Failed, Outcome
 from .errors import StepFailed
+from .failures import dump_failure
 
 _CAME_FROM = "_romulus_position"
 _LOOKED_AT_MAX = 10_000  # exceptions of one chain
+
+
+class ContinueAsNew(BaseException):
+    """Ends the generation's code: it goes on as another."""
+
+    def __init__(self, outcome: Continued) -> None:
+        super().__init__(f"continue as new: {outcome.workflow} {outcome.version}")
+        self.outcome = outcome
+
+
+def outcome_of(error: BaseException, *, cancelled: bool) -> Outcome:
+    """Return what the generation comes to that *error* ends; *cancelled*: a cancel was delivered to it."""
+    for leaf in leaves(error):
+        if isinstance(leaf, ContinueAsNew):
+            return leaf.outcome
+    if cancelled and isinstance(error, CancelledError):
+        return Cancelled(dump_failure(error))
+    return Failed(dump_failure(error), ended_by(error))
 
 
 def raisable(error: BaseException) -> Exception:

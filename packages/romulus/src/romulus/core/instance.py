@@ -6,8 +6,6 @@ import asyncio
 import contextvars
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, NoReturn
 from uuid import UUID
 
@@ -16,12 +14,12 @@ from .awaiting import awaiting
 from .bridge import Bridges
 from .calls import StepAwaited, WaitAwaited, made
 from .closing import wind_down
-from .commands import Cancelled, Command, Continued, Failed, Outcome, Returned, StepSpec, TimerCall, WaitCall, WorkflowSpec
+from .commands import Command, Continued, Outcome, Returned, StepSpec, TimerCall, WaitCall, WorkflowSpec
 from .draws import Draws
-from .endings import ended_by, leaves
+from .endings import ContinueAsNew, outcome_of
 from .errors import ActivationTimeout, Dropped, NondeterminismRefused, WrongColour
-from .failures import dump_failure
 from .handles import Timer
+from .info import RunInfo
 from .loop import Finalised, WorkflowLoop, refuse_finalisers
 from .patches import Patches
 from .record import Entry, Kind
@@ -32,27 +30,9 @@ if TYPE_CHECKING:
     from .seeds import Seeds
     from .values import Vault
 
+__all__ = ["UNSET", "Instance", "RunInfo", "current"]
+
 UNSET: Any = object()  # deliver: the value is to be decoded from the entry
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """What workflow code may know of its run."""
-
-    id: str
-    workflow: str
-    version: str
-    started_at: datetime
-    namespace: str
-    generation: int
-
-
-class ContinueAsNew(BaseException):
-    """Ends the generation's code: it goes on as another."""
-
-    def __init__(self, outcome: Continued) -> None:
-        super().__init__(f"continue as new: {outcome.workflow} {outcome.version}")
-        self.outcome = outcome
 
 
 class Instance:
@@ -301,17 +281,9 @@ class Instance:
                 self.loop.stop_now()
             if self.loop.refusing or self.loop.stopped or isinstance(error, (Dropped, KeyboardInterrupt)):
                 raise
-            outcome = self._ended(error)
+            outcome = outcome_of(error, cancelled=self._cancelled)
         self.outcome = outcome
         self.loop.refusing = self.loop.halted = True
-
-    def _ended(self, error: BaseException) -> Outcome:
-        for leaf in leaves(error):
-            if isinstance(leaf, ContinueAsNew):
-                return leaf.outcome
-        if isinstance(error, asyncio.CancelledError) and self._cancelled:
-            return Cancelled(dump_failure(error))
-        return Failed(dump_failure(error), ended_by(error))
 
     def _cancel(self) -> None:
         self._cancelled = True
