@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from romulus.core.ports import ProcessIdentity
 
 from .identity import is_alive, this_process
+from .pool import DaemonPool
 
 T = TypeVar("T")
 
@@ -64,11 +65,14 @@ class RealHost:
 
     def offload(self, lane: str, fn: Callable[[], T]) -> asyncio.Future[T]:
         """Run *fn* on the lane's one thread."""
-        return self.loop.run_in_executor(self._lane(lane, 1), fn)
+        return self.loop.run_in_executor(self._lane(lane), fn)
 
     def in_pool(self, fn: Callable[[], T]) -> asyncio.Future[T]:
         """Run *fn* on a thread of the bounded pool."""
-        return self.loop.run_in_executor(self._lane("steps", self._pool_max), fn)
+        lane = self._lanes.get("steps")
+        if lane is None:
+            lane = self._lanes["steps"] = DaemonPool(self._pool_max, "romulus-steps")
+        return self.loop.run_in_executor(lane, fn)
 
     def every(self, name: str, interval: int, fn: Callable[[], object]) -> Periodic:
         """Call *fn* about every *interval* µs on a thread of its own."""
@@ -87,10 +91,10 @@ class RealHost:
             lane.shutdown(wait=False, cancel_futures=True)
         self._lanes.clear()
 
-    def _lane(self, name: str, threads_max: int) -> Executor:
+    def _lane(self, name: str) -> Executor:
         lane = self._lanes.get(name)
         if lane is None:
-            lane = self._lanes[name] = ThreadPoolExecutor(threads_max, thread_name_prefix=f"romulus-{name}")
+            lane = self._lanes[name] = ThreadPoolExecutor(1, thread_name_prefix=f"romulus-{name}")
         return lane
 
 
