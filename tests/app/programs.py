@@ -26,7 +26,7 @@ async def charge(order: str) -> str:
 @romulus.workflow
 async def checkout(order: str) -> str:
     receipt = await charge(order)
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(3)
     return receipt
 
 app = romulus.App("sqlite:///orders.db", workflows=[checkout])
@@ -63,7 +63,12 @@ def written(directory: Path, name: str, program: str) -> Path:
 def running(program: Path) -> Iterator[subprocess.Popen[str]]:
     """Run a program in its directory; it and all it started are killed at the end if they still run."""
     process = subprocess.Popen(
-        [sys.executable, str(program)], cwd=program.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, str(program)],
+        cwd=program.parent,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     try:
         yield process

@@ -72,12 +72,19 @@ async def test_the_stores_absolute_path_is_logged_once(tmp_path: Path, caplog: p
             async with app.client() as client:
                 await client.runs()
 
-    assert [record.getMessage() for record in caplog.records if "store" in record.getMessage()] == [f"store: sqlite:///{tmp_path / 'runs.db'}"]
+    assert [record.getMessage() for record in caplog.records if "store" in record.getMessage()] == [
+        f"store: sqlite:///{tmp_path / 'runs.db'}"
+    ]
 
 
 async def test_a_client_of_an_app_uses_its_namespace_unless_told_otherwise(tmp_path: Path) -> None:
     app = app_at(tmp_path, namespace="blue")
-    async with app.worker(), app.client() as blue, AsyncClient(app.source.url, namespace="blue") as same, AsyncClient(app.source.url) as other:
+    async with (
+        app.worker(),
+        app.client() as blue,
+        AsyncClient(app.source.url, namespace="blue") as same,
+        AsyncClient(app.source.url) as other,
+    ):
         await (await blue.start(nothing)).result(timeout=30)
         assert [len(await client.runs()) for client in (blue, same, other)] == [1, 1, 0]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
 
@@ -107,7 +107,7 @@ class App:
                 raise
 
     @asynccontextmanager
-    async def _worker(self, concurrency: int, pools: tuple[str, ...]) -> AsyncIterator[None]:
+    async def _worker(self, concurrency: int, pools: tuple[str, ...]) -> AsyncGenerator[None]:
         settings = worker_settings()
         opened = await self.source.acquire()
         try:

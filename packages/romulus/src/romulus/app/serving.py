@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Protocol
 
@@ -46,7 +46,7 @@ async def _serve(app: Workable, concurrency: int, pools: tuple[str, ...]) -> Non
 
 
 @contextmanager
-def _on_signals(stop: Callable[[], object]) -> Iterator[None]:
+def _on_signals(stop: Callable[[], object]) -> Generator[None]:
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
 

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -117,7 +117,7 @@ def _stop_all(slots: list[_Slot], patience_s: float) -> None:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[socket.socket]:
+def _stop_signals() -> Generator[socket.socket]:
     """Yield a socket that has something to read once a stop signal came."""
     reader, writer = socket.socketpair()
     reader.setblocking(False)

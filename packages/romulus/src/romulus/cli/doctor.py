@@ -14,11 +14,12 @@ import apsw
 import typer
 
 from romulus.app.loops import loop_factory
-from romulus.app.settings import InForce, TABLE, in_force, value_of
+from romulus.app.settings import TABLE, InForce, in_force, value_of
 from romulus.client.source import Opened, Source
 from romulus.core.errors import RomulusError
 
 from .command import FAILED, Cli, Exit, command
+from .migrate import MEMORY, checked_schema
 from .output import print_json, print_table, say
 
 FREE_MIN_BYTES = 256 * 1024 * 1024
@@ -79,7 +80,7 @@ def _loop() -> Finding:
 
 
 def _settings() -> list[Finding]:
-    wrong = []
+    wrong: list[Finding] = []
     for setting in TABLE:
         try:
             value_of(setting.variable)
@@ -91,6 +92,8 @@ def _settings() -> list[Finding]:
 async def _store(cli: Cli) -> list[Finding]:
     source = Source(cli.store)
     try:
+        if cli.store != MEMORY and "does not exist yet" in (state := checked_schema(cli.store)):
+            return [Finding("store", NOTE, state)]
         opened = await source.acquire()
     except RomulusError as error:
         return [Finding("store", BAD, str(error))]

@@ -12,13 +12,14 @@ from romulus.core.errors import ConfigurationError
 from romulus.host import RealHost
 from romulus.store import open_store
 from romulus.store.sqlite import place_of
-from romulus.store.sqlite.migrate import check as checked_schema
+from romulus.store.sqlite.migrate import check as checked_file
 from romulus.store.sqlite.session import Session
 
 from .command import FAILED, Cli, Exit, command
 from .output import print_json, say
 
 LOCK_WAIT = 1_500_000  # µs
+MEMORY = "sqlite://"
 CURRENT = "is up to date"
 
 
@@ -32,10 +33,10 @@ async def migrate(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 where something would be done.")] = False,
 ) -> None:
     """Make or upgrade the store's schema."""
-    was = _checked(cli.store)
+    was = checked_schema(cli.store)
     if not check:
         await _migrated(cli.store)
-    done = was if check else _checked(cli.store)
+    done = was if check else checked_schema(cli.store)
     if cli.json:
         print_json({"store": cli.store, "before": was, "after": done})
     else:
@@ -50,18 +51,18 @@ async def _migrated(url: str) -> None:
     await source.release()
 
 
-def _checked(url: str) -> str:
+def checked_schema(url: str) -> str:
     """Return in words how far the schema is; nothing is made or changed."""
     host = RealHost(asyncio.get_running_loop())
     open_store(url, host)  # refuses a wrong URL
-    if url == "sqlite://":
+    if url == MEMORY:
         raise ConfigurationError("sqlite:// is a store in the memory of one process: there is nothing to migrate")
     place = place_of(url.removeprefix("sqlite:///"))
     if not place.exists():
         return f"{place.shown} does not exist yet and would be made"
     session = Session(place, host, LOCK_WAIT)
     try:
-        return f"{place.shown}: {checked_schema(session)}"
+        return f"{place.shown}: {checked_file(session)}"
     finally:
         session.close()
         host.close()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
-from typing import Any
+from typing import Any, cast
 
 from pydantic_core import to_jsonable_python
 from rich.console import Console
@@ -88,9 +88,9 @@ def jsonable(value: object) -> Any:
     if isinstance(value, Enum):
         return jsonable(value.value)
     if isinstance(value, Mapping):
-        return {str(key): jsonable(item) for key, item in value.items()}
+        return {str(key): jsonable(item) for key, item in cast("Mapping[object, object]", value).items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        return [jsonable(item) for item in value]
+        return [jsonable(item) for item in cast("Sequence[object]", value)]
     if value is None or isinstance(value, str | int | bool):
         return value
     return to_jsonable_python(value, inf_nan_mode="strings", bytes_mode="base64", fallback=str)

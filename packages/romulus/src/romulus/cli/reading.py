@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from .command import USAGE, Exit
 
@@ -16,15 +16,15 @@ def parsed_json(text: str | None, what: str, default: object = None) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except ValueError as error:
-        raise Exit(USAGE, f"{what} is not JSON ({error}): {text[:60]!r}; text needs its quotes, as in '\"text\"'") from None
+        raise Exit(USAGE, f"cannot read {what} as JSON ({error}): {text[:60]!r}; text needs its quotes, as in '\"text\"'") from None
 
 
 def parsed_object(text: str | None, what: str) -> dict[str, Any]:
     """Return the JSON object *text*."""
     value = parsed_json(text, what, {})
     if not isinstance(value, dict):
-        raise Exit(USAGE, f'{what} must be a JSON object with the arguments by name, as in \'{{"order": "42"}}\'')
-    return value
+        raise Exit(USAGE, f'give {what} as a JSON object, by name, as in \'{{"order": "42"}}\'')
+    return cast("dict[str, Any]", value)
 
 
 def parsed_time(text: str | None, option: str) -> datetime | None:

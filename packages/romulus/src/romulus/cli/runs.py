@@ -171,7 +171,8 @@ def _print_run(run: RunDescription) -> None:
         {
             "run": run.id, "workflow": f"{run.workflow} {run.version}", "status": run.status,
             "stranded": "no live worker serves this workflow and version" if run.stranded else None,
-            "held because": run.hold_reason, "error": run.error, "position": run.position, "generation": run.generation,
+            "held because": run.hold_reason, "result": brief(run.result) if run.status is RunStatus.SUCCEEDED else None,
+            "error": run.error, "position": run.position, "generation": run.generation,
             "owner": run.owner, "fence": run.fence, "cancel requests": run.cancel_requests or None, "reason": run.cancel_reason,
             "attributes": brief(run.attributes) if run.attributes else None, "created": run.created_at, "started": run.started_at,
             "due": None if run.status in TERMINAL else run.due, "deadline": run.deadline, "finished": run.finished_at,

@@ -161,7 +161,7 @@ class Client(AbstractContextManager["Client"]):
 
     def start(self, workflow: AnyWorkflow[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         """As `AsyncClient.start`."""
-        return Handle(self._portal.call(self._client.start, workflow, *args, **kwargs), self._portal)
+        return Handle(self._portal.call(lambda: self._client.start(workflow, *args, **kwargs)), self._portal)
 
     def start_by_name(
         self, workflow: str, arguments: Sequence[object] | Mapping[str, object] = (), *,

@@ -35,6 +35,17 @@ class Reader:
         known = spec or self.workflow(generation.workflow, generation.version)
         return known.value.load(plain) if known else plain_json(plain)
 
+    def shown_result(self, generation: Generation) -> Any:
+        """Return a generation's result for people, None before there is one; never raises."""
+        if generation.result is None:
+            return None
+        try:
+            plain = self.vault.open(generation.result, "result")
+            known = self.workflow(generation.workflow, generation.version)
+            return known.value.redacted(plain) if known else plain_json(plain)
+        except Undecodable as error:
+            return f"({error})"
+
     def failure(self, stored: bytes) -> BaseException:
         """Return a stored failure as an exception: its own class where that can be rebuilt."""
         return load_failure(self.vault.open(stored, "failure"))

@@ -40,6 +40,7 @@ class RunDescription:
     owner: str | None  # worker ID while running
     pending: Sequence[PendingCommand]  # in listings: armed attempts only
     attributes: Mapping[str, Any]
+    result: Any  # of a succeeded run, as JSON for people, without what its code marks Redacted; not in listings
     error: str | None  # of a failed run, in one line
     hold_reason: str | None
     generation: int

@@ -29,10 +29,11 @@ async def send_event(link: Link, name: str, payload: object, correlation_id: str
     return EventReceipt(answer.event_id, answer.duplicate)
 
 
-def _dump(payload: object, where: str) -> bytes:
+def _dump(payload: Any, where: str) -> bytes:
     """Encode plain JSON values as they are, others (a dataclass, a UUID, …) as their own class says."""
+    kind: Any = type(payload)
     plain = payload is None or isinstance(payload, str | int | float | list | tuple | dict)
-    codec: ValueCodec[Any] = ValueCodec(Any if plain else type(payload), where)
+    codec: ValueCodec[Any] = ValueCodec(Any if plain else kind, where)
     return codec.dump(payload)[0]
 
 

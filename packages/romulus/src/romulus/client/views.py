@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from romulus.core.duration import to_datetime
 from romulus.core.machine import CLAIMABLE, LIVE
@@ -32,12 +32,14 @@ class Served:
         return [version for name, version in self._names if name == workflow]
 
 
-def run_view(run: Run, served: Served, *, pending: tuple[PendingCommand, ...] | None = None, error: str | None = None) -> RunDescription:
+def run_view(
+    run: Run, served: Served, *, pending: tuple[PendingCommand, ...] | None = None, error: str | None = None, result: Any = None
+) -> RunDescription:
     """Describe *run*; without *pending* its armed attempts, which its row lists, are shown."""
     return RunDescription(
         id=run.id, status=run.status, position=run.position, workflow=run.workflow, version=run.version,
         fence=run.fence, owner=run.owner, pending=armed_view(run) if pending is None else pending,
-        attributes=json.loads(run.attributes or "{}"), error=error, hold_reason=run.hold_reason or None,
+        attributes=json.loads(run.attributes or "{}"), result=result, error=error, hold_reason=run.hold_reason or None,
         generation=run.generation, priority=run.priority, cancel_requests=run.cancel_seq,
         cancel_reason=run.cancel_reason or None, created_at=to_datetime(run.created_at), started_at=_at(run.started_at),
         updated_at=to_datetime(run.updated_at), finished_at=_at(run.finished_at), due=_due(run),
@@ -47,8 +49,14 @@ def run_view(run: Run, served: Served, *, pending: tuple[PendingCommand, ...] | 
 
 def record_view(record: Record, served: Served, reader: Reader) -> RunDescription:
     """Describe a run with all that its record says it awaits."""
-    error = failure_line(record.generation, reader)
-    return run_view(record.run, served, pending=pending_view(record, reader), error=error)
+    generation = record.generation
+    return run_view(
+        record.run,
+        served,
+        pending=pending_view(record, reader),
+        error=failure_line(generation, reader),
+        result=reader.shown_result(generation),
+    )
 
 
 def failure_line(generation: Generation, reader: Reader) -> str | None:
@@ -113,11 +121,8 @@ def worker_view(worker: WorkerRow) -> WorkerRecord:
 
 def evidence_view(evidence: Evidence) -> EvidenceRecord:
     """Describe a refused report."""
-    detail: Any = json.loads(evidence.detail or "{}")
-    return EvidenceRecord(
-        to_datetime(evidence.at), evidence.kind, evidence.owner, evidence.fence,
-        detail if isinstance(detail, dict) else {"detail": detail},
-    )  # fmt: skip
+    detail = cast("dict[str, Any]", json.loads(evidence.detail or "{}"))
+    return EvidenceRecord(to_datetime(evidence.at), evidence.kind, evidence.owner, evidence.fence, detail)
 
 
 def _backing_off(row: AttemptRow, error: str | None) -> PendingCommand:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -49,7 +49,7 @@ async def _play(directory: Path) -> None:
 
 
 @contextmanager
-def _directory(keep: Path | None) -> Iterator[Path]:
+def _directory(keep: Path | None) -> Generator[Path]:
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="romulus-demo-") as name:
             yield Path(name).resolve()

@@ -92,7 +92,7 @@ def _check_lost(stage: Stage, journals: dict[str, list[JournalEntry]], killed: A
 
 
 def _check_each_step(stage: Stage, journals: dict[str, list[JournalEntry]], effects: list[Effect]) -> None:
-    odd = []
+    odd: list[str] = []
     for run, entries in journals.items():
         steps = [entry for entry in entries if entry.kind == "step"]
         for entry in steps:
