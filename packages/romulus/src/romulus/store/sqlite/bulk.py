@@ -1,6 +1,6 @@
 """Many rows in one statement: `VALUES` lists of exact size, kept by size.
 
-Measured (docs/decisions/sqlite-group-commit.md): against a busy event loop one statement of 200 rows is done in 16 ms, 200
+Measured (docs/decisions/0002-sqlite-group-commit.md): against a busy event loop one statement of 200 rows is done in 16 ms, 200
 statements in 200 ms, since each gives the interpreter lock away; alone, preparing a new size costs under 1 µs a row.
 """
 
