@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from romulus.authoring.logger import RUN_ID
 from romulus.client import WorkerRecord
 
 from .command import Cli, command, guarded
@@ -44,8 +45,22 @@ def worker(
     """Work on runs until SIGTERM or Ctrl-C, then stop gracefully."""
     if store is not None:
         os.environ["ROMULUS_STORE"] = store  # also for the processes it starts
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _log_to_stderr()
     guarded(lambda: load_app(target).run_worker(concurrency=concurrency, pools=tuple(pool or ("default",)), processes=processes))
+
+
+def _log_to_stderr() -> None:
+    """Log as workers do: lines of workflow and step code with their run's ID."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(_with_run)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(of_run)s%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+
+def _with_run(record: logging.LogRecord) -> bool:
+    run_id = getattr(record, RUN_ID, "")
+    record.of_run = f"[{run_id}] " if run_id else ""
+    return True
 
 
 async def workers(cli: Cli) -> None:
