@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 import romulus
+from tests.app.programs import until
 
 from .terminal import ORDERS, romulus_here, romulus_process
 
@@ -94,3 +97,19 @@ def test_the_demo_ends_with_every_check_holding(tmp_path: Path) -> None:
     assert (tmp_path / "kept" / "demo.db").exists()
     again = romulus_process("demo", "--keep", str(tmp_path / "kept"), cwd=tmp_path)
     assert (again.code, "give another directory" in again.err) == (1, True)
+
+
+def test_several_worker_processes_import_the_app_by_its_name(here: Path) -> None:
+    url = f"sqlite:///{here / 'many.db'}"
+    arguments = ["worker", "orders:app", "--store", url, "--processes", "2"]
+    worker = subprocess.Popen([sys.executable, "-m", "romulus.cli", *arguments], cwd=here, start_new_session=True)
+    try:
+        with romulus.Client(url) as client:
+            until(lambda: sum(one.status == "live" for one in client.workers()) == 2)
+            worker.send_signal(signal.SIGTERM)
+            assert worker.wait(40) == 0
+            assert len(client.workers()) == 0
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()

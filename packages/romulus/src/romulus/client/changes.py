@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from romulus.core.errors import StoreError
 from romulus.store.contract import Store
@@ -50,13 +51,18 @@ class Changes:
     async def _run(self) -> None:
         while True:
             try:
-                async for _ in self._store.changes():
-                    self._tell()
-                    await asyncio.sleep(PACE_S * len(self._notices))
+                await self._follow()
             except StoreError as error:
                 log.warning("cannot follow the store's changes, trying again: %s", error)
             await asyncio.sleep(RETRY_S)
             self._tell()
+
+    async def _follow(self) -> None:
+        stream = cast("AsyncGenerator[None]", self._store.changes())  # closed here, not by the collector
+        async with aclosing(stream) as changes:
+            async for _ in changes:
+                self._tell()
+                await asyncio.sleep(PACE_S * len(self._notices))
 
     def _tell(self) -> None:
         for notice in tuple(self._notices.values()):

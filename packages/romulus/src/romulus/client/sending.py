@@ -14,6 +14,8 @@ from romulus.core.values import ValueCodec
 from .link import Link
 from .records import EventReceipt
 
+PLAIN = frozenset({type(None), str, int, float, bool, list, tuple, dict})
+
 
 async def send_event(link: Link, name: str, payload: object, correlation_id: str, event_id: str | None) -> EventReceipt:
     """Store an event and return its receipt; see `AsyncClient.send_event`."""
@@ -29,11 +31,10 @@ async def send_event(link: Link, name: str, payload: object, correlation_id: str
     return EventReceipt(answer.event_id, answer.duplicate)
 
 
-def _dump(payload: Any, where: str) -> bytes:
+def _dump(payload: object, where: str) -> bytes:
     """Encode plain JSON values as they are, others (a dataclass, a UUID, …) as their own class says."""
-    kind: Any = type(payload)
-    plain = payload is None or isinstance(payload, str | int | float | list | tuple | dict)
-    codec: ValueCodec[Any] = ValueCodec(Any if plain else kind, where)
+    kind: type[Any] = payload.__class__
+    codec: ValueCodec[Any] = ValueCodec(Any if kind in PLAIN else kind, where)
     return codec.dump(payload)[0]
 
 
