@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from romulus.core.machine import Change, RunStatus
@@ -36,7 +38,7 @@ async def w1(store: Store, host: MovableHost) -> str:
     return "w1"
 
 
-async def ids(store: Store, **changes: object) -> list[str]:
+async def ids(store: Store, **changes: Any) -> list[str]:
     return [record.run.id for record in (await claim(store, **changes)).records]
 
 

@@ -6,9 +6,10 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -119,12 +120,59 @@ async def test_a_full_disk_is_told_of_and_nothing_is_lost(store: Store, path: Pa
     assert await store.apply([big]) == [Verdict.APPLIED]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anything")
-async def test_a_directory_that_cannot_be_written_is_told_of(tmp_path: Path, host: MovableHost) -> None:
-    tmp_path.chmod(0o500)
+class ReadOnlyVFS(apsw.VFS):
+    """The operating system of a user who may read our files and nothing else."""
+
+    def __init__(self, base: str, whole_disk: bool) -> None:
+        self.base, self.whole_disk = base, whole_disk
+        super().__init__("read-only", base, makedefault=True)
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
+        path = Path(name.filename() if isinstance(name, apsw.URIFilename) else name)
+        if not path.exists():
+            raise apsw.CantOpenError(f"unable to open {path}")
+        if not self.whole_disk and not flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
+            return apsw.VFSFile(self.base, name, flags)
+        flags[0] = flags[0] & ~(apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) | apsw.SQLITE_OPEN_READONLY
+        return apsw.VFSFile(self.base, name, flags)
+
+
+@pytest.fixture
+def read_only() -> Iterator[Callable[[bool], None]]:
+    """Return what makes the file system read-only for connections opened from then on: its main files, or all."""
+    made: list[ReadOnlyVFS] = []
+    yield lambda whole_disk: made.append(ReadOnlyVFS(apsw.vfs_names()[0], whole_disk))
+    for vfs in made:
+        vfs.unregister()
+
+
+@pytest.mark.parametrize("whole_disk", [False, True])
+async def test_a_file_that_cannot_be_written_is_told_of(
+    path: Path, host: MovableHost, read_only: Callable[[bool], None], whole_disk: bool
+) -> None:
+    store = open_store(f"sqlite:///{path}", host)
+    await store.open()
+    await store.close()
+    before = path.read_bytes()
+    read_only(whole_disk)
+
+    again = open_store(f"sqlite:///{path}", host)
+    with pytest.raises(StoreUnavailable, match=r"store\.db.*(be written|writable)"):
+        await again.open()
+
+    await again.close()
+    assert path.read_bytes() == before
+
+
+async def test_a_directory_in_which_no_file_can_be_made_is_told_of(
+    path: Path, host: MovableHost, read_only: Callable[[bool], None]
+) -> None:
+    read_only(True)
+    store = open_store(f"sqlite:///{path}", host)
+
     with pytest.raises(StoreUnavailable, match="check that its directory exists and may be written"):
-        await open_store(f"sqlite:///{tmp_path / 'store.db'}", host).open()
-    tmp_path.chmod(0o700)
+        await store.open()
+    await store.close()
 
 
 async def test_a_directory_that_is_not_there_is_told_of(tmp_path: Path, host: MovableHost) -> None:

@@ -34,6 +34,8 @@ def migrate(session: Session) -> None:
 def prepare(session: Session) -> None:
     """Open the file for work: refuse what is not ours before anything is written, then WAL, then the schema."""
     check_ours(session)
+    if session.connection.readonly("main"):
+        raise StoreUnavailable(f"{session.place.shown} cannot be written: make the file and its directory writable")
     if not session.place.memory:
         mode = session.read(lambda s: s.value("schema.wal", "PRAGMA journal_mode = WAL"))
         if mode != "wal":
