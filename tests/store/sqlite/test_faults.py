@@ -164,9 +164,7 @@ async def test_a_file_that_cannot_be_written_is_told_of(
     assert path.read_bytes() == before
 
 
-async def test_a_directory_in_which_no_file_can_be_made_is_told_of(
-    path: Path, host: MovableHost, read_only: Callable[[bool], None]
-) -> None:
+async def test_a_directory_that_takes_no_file_is_told_of(path: Path, host: MovableHost, read_only: Callable[[bool], None]) -> None:
     read_only(True)
     store = open_store(f"sqlite:///{path}", host)
 
