@@ -31,3 +31,14 @@ async def test_log_lines_and_recorded_steps_come_once_with_the_run_over_many_res
     assert len(stage.effects("end")) == steps
     assert [(entry.kind, entry.value) for entry in await handle.history()] == [("step", n) for n in range(steps)]
     stage.whole()
+
+
+async def test_every_one_of_several_processes_logs_its_lines_with_the_run(stage: Stage) -> None:
+    """RB-50's neighbour: a process that is spawned knows nothing of its parent's logging."""
+    supervisor = stage.starting_worker(APP, "--processes", "2", ROMULUS_GRACE="0.1")
+    await stage.until(lambda: supervisor.log.count("worker ready") == 2, "both are ready")
+    stage.open("stage-0-1")
+    await (await stage.client.start(talks.options(id="talking"), 1)).result(timeout=30)
+    await stage.stop(supervisor)
+    lines = [line for line in supervisor.log.splitlines() if "romulus.workflow" in line]
+    assert [line.partition("[")[2] for line in lines] == ["talking] line 0 before its step", "talking] line 1 at the end"]

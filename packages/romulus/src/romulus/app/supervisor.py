@@ -20,6 +20,7 @@ from typing import cast
 
 from romulus.core.errors import ConfigurationError
 
+from .logs import level_of_lines, log_to_stderr
 from .serving import STOP_SIGNALS, Workable, serve
 from .settings import worker_settings
 
@@ -48,7 +49,7 @@ def supervise(app: Workable, concurrency: int, pools: tuple[str, ...], processes
     slots = [_Slot() for _ in range(processes)]
     with _stop_signals() as asked:
         while not _drained(asked):
-            _start_due(slots, (module, attribute, concurrency, pools))
+            _start_due(slots, (module, attribute, concurrency, pools, level_of_lines()))
             _await_news(slots, asked)
         _stop_all(slots, worker_settings().grace / 1_000_000 + STOP_MARGIN_S)
 
@@ -64,11 +65,17 @@ def locate(app: object) -> tuple[str, str]:
     )
 
 
-def work(module: str, attribute: str, concurrency: int, pools: tuple[str, ...]) -> None:
-    """Be one of several workers: import the App and serve, until SIGTERM or until the supervisor is gone."""
+def work(module: str, attribute: str, concurrency: int, pools: tuple[str, ...], level: int | None) -> None:
+    """Be one of several workers: import the App and serve, until SIGTERM or until the supervisor is gone.
+
+    *level*: what the supervisor logs at; a spawned process knows nothing of its logging.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the supervisor passes it on
     threading.Thread(target=_end_with_parent, name="romulus-parent", daemon=True).start()
-    serve(cast("Workable", getattr(importlib.import_module(module), attribute)), concurrency, pools)
+    app = cast("Workable", getattr(importlib.import_module(module), attribute))
+    if level is not None:
+        log_to_stderr(level)
+    serve(app, concurrency, pools)
 
 
 def _end_with_parent() -> None:
@@ -78,7 +85,7 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _start_due(slots: list[_Slot], target: tuple[str, str, int, tuple[str, ...]]) -> None:
+def _start_due(slots: list[_Slot], target: tuple[str, str, int, tuple[str, ...], int | None]) -> None:
     now = time.monotonic()
     for slot in slots:
         if slot.process is not None and not slot.process.is_alive():

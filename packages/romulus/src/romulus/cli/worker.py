@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import sys
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from romulus.authoring.logger import RUN_ID
+from romulus.app.logs import log_to_stderr
 from romulus.client import WorkerRecord
 
 from .command import Cli, command, guarded
@@ -41,26 +39,15 @@ def worker(
     concurrency: Annotated[int | None, typer.Option("--concurrency", help="Attempts under way at once, in each process.")] = None,
     pool: Annotated[list[str] | None, typer.Option("--pool", help="Serve this pool; repeatable. Else: default.")] = None,
     store: Annotated[str | None, typer.Option("--store", metavar="URL", help="Store URL, where the App names none.")] = None,
+    development: Annotated[bool, typer.Option("--development", help="Replay each run in a second interpreter too, and compare.")] = False,
 ) -> None:
     """Work on runs until SIGTERM or Ctrl-C, then stop gracefully."""
     if store is not None:
         os.environ["ROMULUS_STORE"] = store  # also for the processes it starts
-    _log_to_stderr()
+    if development:
+        os.environ["ROMULUS_DEVELOPMENT"] = "1"
+    log_to_stderr()
     guarded(lambda: load_app(target).run_worker(concurrency=concurrency, pools=tuple(pool or ("default",)), processes=processes))
-
-
-def _log_to_stderr() -> None:
-    """Log as workers do: lines of workflow and step code with their run's ID."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(_with_run)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(of_run)s%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
-
-
-def _with_run(record: logging.LogRecord) -> bool:
-    run_id = getattr(record, RUN_ID, "")
-    record.of_run = f"[{run_id}] " if run_id else ""
-    return True
 
 
 async def workers(cli: Cli) -> None:
