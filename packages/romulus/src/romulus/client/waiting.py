@@ -11,8 +11,7 @@ from romulus.core.record import Record
 
 from .link import Link
 
-LOOK_AFTER_S = 5.0  # a waiter looks again after this even if it was told nothing: hints can be lost
-WATCH_AFTER_S = 0.5  # a watcher, since progress between parking points is told to nobody in this process
+WATCH_AFTER_S = 0.5  # a watcher looks again after this: progress between parking points is told to nobody in this process
 
 
 async def ended(link: Link, run_id: str, limit: int | None, raise_on_hold: bool) -> Record:
@@ -44,7 +43,7 @@ async def snapshots(link: Link, run_id: str) -> AsyncIterator[Record]:
                 yield record
             if record.run.status in TERMINAL:
                 return
-            await watch.changed(WATCH_AFTER_S)
+            await watch.changed_within(WATCH_AFTER_S)
 
 
 async def _until_ended(link: Link, run_id: str, raise_on_hold: bool, seen: list[Record]) -> Record:
@@ -56,7 +55,7 @@ async def _until_ended(link: Link, run_id: str, raise_on_hold: bool, seen: list[
                 return record
             if raise_on_hold and record.run.status is RunStatus.HELD:
                 raise RunHeld(run_id, record.run.hold_reason)
-            await watch.changed(LOOK_AFTER_S)
+            await watch.changed()
 
 
 def _face(record: Record) -> tuple[object, ...]:
