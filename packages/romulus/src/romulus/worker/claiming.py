@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from romulus.core.errors import CommitUnknown
 from romulus.core.machine import Change, RunStatus, after
 from romulus.core.record import Record
 from romulus.store.contract import ClaimRequest
@@ -66,6 +67,14 @@ class Claimer:
         engine = self._engine
         if await engine.store.match(MATCH_MAX):
             self._poked.set()  # until a pass finds nothing left to match
+        try:
+            return await self._wake_and_claim()
+        except CommitUnknown:
+            engine.owner.doubt()  # wakes may be taken, or runs claimed, that nobody here knows of
+            raise
+
+    async def _wake_and_claim(self) -> int:
+        engine = self._engine
         if self._memory.active:
             for record in await engine.store.pulse(engine.owner.id):
                 engine.host.call_soon(self._wake, record)

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from romulus.authoring.registry import Registry
-from romulus.core.commands import Command
+from romulus.core.commands import Command, WorkflowSpec
+from romulus.core.instance import Instance, RunInfo
 from romulus.core.ports import Host
 from romulus.core.record import AttemptRow, Deposit, Record, Run
+from romulus.core.seeds import Seeds
 from romulus.core.transition import Transition
+from romulus.core.values import Vault
 from romulus.store.contract import Store
 
 from .committer import Committer
@@ -37,6 +40,9 @@ class Owner(Protocol):
     def let_go(self, driver: RunDriver) -> None:
         """The run is no longer in progress here: parked, ended, held, freed or lost."""
 
+    def doubt(self) -> None:
+        """What the store holds in this worker's name is not known: give the name up with all that it may own."""
+
     def rebuild(self, driver: RunDriver) -> None:
         """The run's transition was refused: take it again if it is still ours."""
 
@@ -45,6 +51,22 @@ class Owner(Protocol):
 
     def has_other_code(self, run: Run, excluded: str) -> bool:
         """Return whether another live worker has code for the run that it has not excluded."""
+
+
+class Observer(Protocol):
+    """Looks on as runs advance: development mode. It never raises and never keeps a run waiting."""
+
+    async def start(self, host: Host) -> None:
+        """The worker starts."""
+
+    async def stop(self) -> None:
+        """The worker has stopped: end at once."""
+
+    def instance(self, spec: WorkflowSpec, info: RunInfo, arguments: bytes, seeds: Seeds, started_at: int, vault: Vault) -> Instance:
+        """Return the instance of a run just taken up."""
+
+    def applied(self, driver: RunDriver, transition: Transition) -> None:
+        """A transition is durable and nothing that it allows has begun. An advancing run may be held here."""
 
 
 @dataclass(slots=True)
@@ -59,6 +81,7 @@ class Engine:
     slots: Slots
     committer: Committer
     watchdog: Watchdog
+    observer: Observer | None = None
     executor: Executor = field(init=False)
     _transitions: int = 0
 

@@ -52,8 +52,10 @@ class Maintenance:
                 self._claimer.poke()
             if freed.runs < SWEEP_RUNS_MAX:
                 break
-        if await engine.store.reopen_held(engine.owner.namespace, engine.owner.serves, FREED):
-            self._claimer.poke()  # held by a worker that did not know of this one yet
+        reopened = await engine.store.reopen_held(engine.owner.namespace, engine.owner.serves, FREED)
+        if reopened:
+            log.info("%d runs held for their code are tried again with the code that is here", reopened)
+            self._claimer.poke()
         workers = await engine.store.workers(engine.owner.namespace)
         self._others = [row for row in workers if row.id != engine.owner.id and row.status == "live"]
         mine = set(engine.registry.digests.values())

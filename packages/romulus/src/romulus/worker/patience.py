@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from romulus.core.errors import StoreUnavailable
+from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.ports import Host
 
 from .pause import pause
@@ -17,11 +17,14 @@ log = logging.getLogger("romulus.worker")
 
 
 async def patient(host: Host, interval: int, call: Callable[[], Awaitable[T]]) -> T:
-    """Return what *call* returns, calling it again every *interval* µs while the store cannot be reached."""
+    """Return what *call* returns, calling it again every *interval* µs while the store cannot be reached.
+
+    What it does must come to the same when done twice: a commit whose outcome is unknown is sent again too.
+    """
     while True:
         try:
             return await call()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, CommitUnknown) as error:
             log.warning("the store cannot be reached, trying again: %s", error)
             await pause(host, interval)
 
@@ -31,7 +34,7 @@ async def forever(host: Host, interval: int, what: str, work: Callable[[], Await
     while True:
         try:
             await work()
-        except StoreUnavailable as error:
+        except (StoreUnavailable, CommitUnknown) as error:
             log.warning("%s has to wait: %s", what, error)
         except asyncio.CancelledError:
             raise

@@ -36,6 +36,7 @@ class Transactional:
     def begin(self, work: Work, call: StepCall, context: Context) -> None:
         """Start a transactional attempt."""
         work.handle = self._engine.host.spawn(self._run(work, call, context), name=f"{work.driver.run.id}/{call.spec.name}")
+        work.handle.add_done_callback(lambda _: self._ended(work))
 
     async def _run(self, work: Work, call: StepCall, context: Context) -> None:
         """Take the run's in-flight slot, then the store's writer; withdrawn before its body began, give back what it has."""
@@ -47,8 +48,12 @@ class Transactional:
                 return
         except asyncio.CancelledError:
             pass  # nobody waits for the outcome any more
-        self._engine.executor.finish(work)
         slot.give_back()
+
+    def _ended(self, work: Work) -> None:
+        """Give back the slot of an attempt that was withdrawn before its body began, perhaps before its task did."""
+        if work in self._engine.executor.running:
+            self._engine.executor.finish(work)
 
     async def _transact(self, work: Work, call: StepCall, context: Context) -> None:
         engine = self._engine

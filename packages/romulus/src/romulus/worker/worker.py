@@ -11,7 +11,7 @@ from typing import Any
 from romulus.authoring.refusal import install
 from romulus.authoring.registry import Registry
 from romulus.authoring.resource import ResourceSet
-from romulus.core.errors import StoreUnavailable
+from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.machine import Change, RunStatus, after
 from romulus.core.ports import Host
 from romulus.core.record import HoldKind, Record, Run, WorkerRow
@@ -21,7 +21,7 @@ from romulus.store.contract import Lease, Store
 from .claiming import Claimer
 from .committer import Committer
 from .driver import RunDriver
-from .engine import Engine
+from .engine import Engine, Observer
 from .executor import Executor
 from .giveup import unopened
 from .lease import LeaseKeeper
@@ -35,7 +35,6 @@ from .transactional import Transactional
 from .watchdog import Watchdog
 
 log = logging.getLogger("romulus.worker")
-PENDING = after(RunStatus.RUNNING, Change.FREE)
 
 
 class Worker:
@@ -52,6 +51,7 @@ class Worker:
         pools: Sequence[str] = ("default",),
         settings: WorkerSettings | None = None,
         resources: ResourceSet | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self.settings = settings or WorkerSettings()
         self.store, self.host, self.registry = store, host, registry
@@ -61,7 +61,7 @@ class Worker:
         self.stopping = False
         self.engine = Engine(
             host, store, registry, self.settings, self, Slots(concurrency), Committer(host, store, self.settings),
-            Watchdog(host, self.settings.activation_limit, self.settings.activation_landing),
+            Watchdog(host, self.settings.activation_limit, self.settings.activation_landing), observer,
         )  # fmt: skip
         self.resources = resources or ResourceSet(registry.resources)
         self.engine.executor = Executor(self.engine, self.resources, Transactional(self.engine))
@@ -86,6 +86,8 @@ class Worker:
         self.engine.watchdog.start()
         self.engine.committer.start()
         self.maintenance.start()
+        if self.engine.observer is not None:
+            await self.engine.observer.start(self.host)
         self._unlisten = self.store.hub.listen(self.claimer.poke)
         if "default" in self.pools:
             self.claimer.start()
@@ -104,6 +106,8 @@ class Worker:
         await self._close()
 
     async def _close(self) -> None:
+        if self.engine.observer is not None:
+            await self.engine.observer.stop()
         await self.maintenance.stop()
         await self.engine.committer.stop()
         self.engine.watchdog.stop()
@@ -118,6 +122,8 @@ class Worker:
     async def crash(self) -> None:
         """Stop without telling the store anything, as if the process had been killed. For tests of recovery."""
         self.stopping = True
+        if self.engine.observer is not None:
+            await self.engine.observer.stop()
         await self.claimer.stop()
         await self.loader.stop()
         await self.maintenance.stop()
@@ -167,9 +173,6 @@ class Worker:
         self._lease = await self.store.register(self._row(), self.settings.lease)
         self._keeper = LeaseKeeper(self.host, self._lease, self.settings, self._lost)
         self._keeper.start()
-        reopened = await self.store.reopen_held(self.namespace, self.serves, PENDING)
-        if reopened:
-            log.info("%d held runs are tried again with the code that is here", reopened)
 
     def _lost(self) -> None:
         """The worker was marked dead: drop everything, stop what runs, and register afresh."""
@@ -178,6 +181,20 @@ class Worker:
         self._freed.set()
         if not self.stopping:
             self._spawn(self._again(), "romulus-register")
+
+    def doubt(self) -> None:
+        """What the store holds in this worker's name is not known: give the name up with all that it may own."""
+        log.warning("worker %s gives its name up: whether the store carried out its last claim is not known", self.id)
+        if self._keeper is not None:
+            self._keeper.stop()
+        self.memory.clear()
+        self._freed.set()
+        self._spawn(self._under_another_name(self.id), "romulus-register")
+
+    async def _under_another_name(self, old: str) -> None:
+        await patient(self.host, self.settings.poll, lambda: self.store.mark_dead(old))
+        if not self.stopping:
+            await self._again()
 
     async def _again(self) -> None:
         await self.loader.stop()
@@ -260,7 +277,7 @@ class Worker:
         """Await a farewell to the store; a store that cannot be reached finds out by the lease."""
         try:
             await call
-        except StoreUnavailable as error:
+        except (StoreUnavailable, CommitUnknown) as error:
             log.warning("worker %s could not be marked %s: %s", self.id, what, error)
 
 

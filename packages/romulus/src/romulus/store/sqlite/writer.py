@@ -86,7 +86,12 @@ class Writer:
         """Wait for the writer and keep everybody else out until the returned function is called."""
         future: asyncio.Future[Callable[[], None]] = asyncio.get_running_loop().create_future()
         self._enter(None, future)
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                future.result()()  # it was granted in the moment the caller was cancelled
+            raise
 
     async def idle(self) -> None:
         """Wait until everything asked for so far is done."""

@@ -15,7 +15,8 @@ from romulus.store.hub import Hub, Notice
 
 from .host import SimHost
 
-FAULTY = frozenset({"claim", "match", "pulse", "sweep", "reclaim", "history", "register", "workers", "reopen_held", "mark_stopping", "deregister"})
+WRITES = frozenset({"claim", "match", "pulse", "sweep", "reclaim", "register", "reopen_held", "mark_stopping", "mark_dead", "deregister"})
+FAULTY = WRITES | {"history", "workers"}
 LATE_MAX = 400_000  # µs until a commit whose answer was lost is applied after all
 
 
@@ -118,7 +119,12 @@ class FaultyStore:
     def _flaky(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **more: Any) -> Any:
             self._refuse(name)
+            lost = name in WRITES and self._random.random() < self._rates.unknown / 4
+            if lost and self._random.random() < 0.5:
+                self._unknown(name, "not applied")
             answer = await real(*args, **more)
+            if lost:
+                self._unknown(name, "applied")
             if name in ("match", "pulse") and self._random.random() < self._rates.doubled:
                 again = await real(*args)
                 return answer + again if name == "match" else [*answer, *again]
@@ -130,6 +136,10 @@ class FaultyStore:
         if self._random.random() < self._rates.unavailable:
             self._audience.note(f"{name}: the store is unavailable")
             raise StoreUnavailable(f"simulated: {name} failed")
+
+    def _unknown(self, name: str, fate: str) -> None:
+        self._audience.note(f"{name}: the answer is lost, {fate}")
+        raise CommitUnknown(f"simulated: the connection was lost during {name}")
 
     async def _apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         verdicts: Sequence[Verdict] = await self._inner.apply(transitions)

@@ -10,6 +10,7 @@ from .steps import ATTEMPTS, KINDS
 Node = list[Any]
 DEPTH_MAX = 3
 NODES_MAX = 9  # leaves of one program, about
+FAILS = {"stubborn": (0, 1, 2), "once": (0, 0, 99)}  # of which kind how many; a lost body may have failed unseen
 OFTEN = ("work", "work", "quick", *KINDS)
 COMPOSED = ("seq", "gather", "group", "burst", "limited", "within", "cancel", "first", "finally")
 
@@ -55,11 +56,13 @@ class Author:
             return ["patched", self._label("patch")]
         if pick < 19 and self._variants:
             return ["variant", self._label()]
+        if self._random.random() < 0.6:
+            return self._step()
         return ["seq", [["step", "work", label := self._label(), 0, 100], ["hang", label]]]
 
     def _step(self) -> Node:
         kind = self._random.choice(OFTEN)
-        fails = self._random.choice((0, 0, 0, 1, 2, 99)) if kind != "stubborn" else self._random.randrange(3)
+        fails = self._random.choice(FAILS.get(kind, (0, 0, 0, 1, 2, 99)))
         return ["step", kind, self._label(), fails, self._random.choice((0, 10, 300, 1200))]
 
     def _composed(self, depth: int) -> Node:

@@ -50,6 +50,7 @@ class Scenario:
         self.servers: list[SimProcess] = []
         self._leaving: list[Any] = []
         self._runs = 0
+        self._mood = self.random.randrange(4)
         self._patience = 60  # looks at runs held for their code
         self._variants = VARIANTS if self.random.random() < 0.25 else VARIANTS[:1]
 
@@ -83,7 +84,14 @@ class Scenario:
             self.start_run: 3, self.boot: 6, self.send: 8, self.crash: 6, self.stall: 3, self.block: 1, self.leave: 2,
             self.cancel: 1, self.terminate: 1, self.release: 2, self.retry: 2, self.fork: 1, self.declare_dead: 1,
             self.outage: 1, self.crash_client: 2, self.set_clock: 1,
-        }  # fmt: skip
+        } | self._temper()  # fmt: skip
+
+    def _temper(self) -> dict[Callable[[], Coroutine[Any, Any, None]], int]:
+        """Return what this seed has more of than others."""
+        crashy = {self.crash: 30, self.boot: 30}
+        busy = {self.cancel: 5, self.terminate: 3, self.release: 5, self.retry: 6, self.fork: 4}
+        frozen = {self.stall: 12, self.block: 4, self.boot: 10}
+        return ({}, crashy, busy, frozen)[self._mood]
 
     async def _one_of(self, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
         try:

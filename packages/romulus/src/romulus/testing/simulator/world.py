@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from romulus.authoring.registry import Registry
-from romulus.core.errors import StoreUnavailable
+from romulus.core.errors import StoreError
 from romulus.core.transition import Transition
 from romulus.store.hub import Notice
 from romulus.store.sqlite import Place, SQLiteStore
@@ -185,7 +185,7 @@ class World:
         self.workers[process.pid] = worker
         try:
             await worker.start()
-        except StoreUnavailable as error:
+        except StoreError as error:
             self.note(f"{process.name} cannot start: {error}")
             process.kill()
             host.random_bits(1)  # raises: nothing of it runs on
