@@ -19,7 +19,7 @@ from romulus.core.errors import ConfigurationError
 from romulus.core.values import Codec
 from romulus.worker.worker import Worker
 
-from . import loops, serving, supervisor
+from . import development, loops, serving, supervisor
 from .settings import store_url, value_of, worker_settings
 
 P = ParamSpec("P")
@@ -100,23 +100,27 @@ class App:
             if workflow.start_options.id is None:
                 _say(f"run {handle.id}")
             try:
-                async with self.worker():
+                async with self._worker(_bounded("concurrency", None, CONCURRENCY_MAX, "ROMULUS_CONCURRENCY"), ("default",), settle=True):
                     return await handle.result(raise_on_hold=True)
             except asyncio.CancelledError:
                 _say(f"stopped; run {handle.id} goes on when it is started again or a worker runs")
                 raise
 
     @asynccontextmanager
-    async def _worker(self, concurrency: int, pools: tuple[str, ...]) -> AsyncGenerator[None]:
-        settings = worker_settings()
+    async def _worker(self, concurrency: int, pools: tuple[str, ...], *, settle: bool = False) -> AsyncGenerator[None]:
+        """Work while entered. *settle*: development mode may then finish its comparison, as nothing else is waited for."""
+        settings, shadow = worker_settings(), development.shadow(self, self.registry.digests)
         opened = await self.source.acquire()
         try:
             worker = Worker(
-                opened.store, opened.host, self.registry, namespace=self.namespace, concurrency=concurrency, pools=pools, settings=settings
-            )
+                opened.store, opened.host, self.registry, namespace=self.namespace, concurrency=concurrency, pools=pools,
+                settings=settings, observer=shadow,
+            )  # fmt: skip
             await worker.start()
             try:
                 yield
+                if settle and shadow is not None:
+                    await shadow.settled(development.SETTLE_MAX)
             finally:
                 await worker.stop(settings.grace)
         finally:

@@ -57,6 +57,12 @@ def _count(value: str, variable: str) -> int:
     return int(value)
 
 
+def _switch(value: str, variable: str) -> bool:
+    if value not in {"0", "1"}:
+        raise ConfigurationError(f"{variable} is {value!r}; give 1 or 0")
+    return value == "1"
+
+
 def _seconds(field: str) -> str:
     return f"{getattr(WorkerSettings(), field) / SECOND:g}"
 
@@ -77,6 +83,7 @@ TABLE = (
     Setting("ROMULUS_RUNS_MAX", "runs a worker has in progress at once", str(WorkerSettings().runs_max), _count, "runs_max"),
     Setting("ROMULUS_CACHE_MAX", "parked runs a worker keeps in memory", str(WorkerSettings().cache_max), _count, "cache_max"),
     Setting("ROMULUS_HISTORY_MAX", "journal entries of a run before it is held", str(WorkerSettings().history_max), _count, "history_max"),
+    Setting("ROMULUS_DEVELOPMENT", "1: a second interpreter replays each run and compares (development mode)", "0", _switch),
 )  # fmt: skip
 
 

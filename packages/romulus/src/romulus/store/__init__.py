@@ -11,6 +11,7 @@ from .contract import Store
 from .sqlite import Place, SQLiteStore, place_of
 
 DEFAULT_URL: Final = "sqlite:///romulus.db"
+_refused: list[str] = []  # why no store opens in this process
 FORMS: Final = "write sqlite:///relative/path.db, sqlite:////absolute/path.db or sqlite:// (memory)"
 
 
@@ -20,6 +21,8 @@ def open_store(url: str | None, host: Host) -> Store:
     Raises:
         ConfigurationError: no store of this release has such a URL.
     """
+    if _refused:
+        raise ConfigurationError(_refused[0])
     url = DEFAULT_URL if url is None else url
     scheme, colon, rest = url.partition("://")
     if scheme in ("postgresql", "postgres") and colon:
@@ -37,4 +40,9 @@ def _sqlite_place(url: str, rest: str, host: Host) -> Place:
     return place_of(rest[1:])
 
 
-__all__ = ["DEFAULT_URL", "open_store"]
+def refuse_stores(reason: str) -> None:
+    """Open no store in this process from here on: it only replays, whatever the user's code starts when it is imported."""
+    _refused.append(reason)
+
+
+__all__ = ["DEFAULT_URL", "open_store", "refuse_stores"]

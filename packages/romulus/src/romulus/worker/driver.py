@@ -77,7 +77,8 @@ class RunDriver:
         arguments = engine.registry.vault.open(generation.input, f"arguments of run {run.id!r}")
         info = deliveries.run_info(record)
         started_at = generation.started_at or run.started_at or 0
-        return cls(engine, record, Instance(spec, info, arguments, Seeds.parse(generation.seeds), started_at, engine.registry.vault))
+        make = Instance if engine.observer is None else engine.observer.instance
+        return cls(engine, record, make(spec, info, arguments, Seeds.parse(generation.seeds), started_at, engine.registry.vault))
 
     def replay(self, entries: Sequence[Entry]) -> None:
         """Deliver recorded entries, in order; the last waits for the next call, since what was patched after it is recorded behind it."""
@@ -252,8 +253,12 @@ class RunDriver:
         notes = self.instance.take_notes()
         if notes:
             release(notes, run.id)
+        if self.engine.observer is not None:
+            self.engine.observer.applied(self, transition)
         if transition.change is not Change.ADVANCE:
             self._over(transition)
+            return
+        if self.in_flight is not None:  # the observer holds the run
             return
         if not self.engine.owner.stopping:
             self._begin(draft.arms)

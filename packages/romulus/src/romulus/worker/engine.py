@@ -64,6 +64,7 @@ class Observer(Protocol):
 
     def instance(self, spec: WorkflowSpec, info: RunInfo, arguments: bytes, seeds: Seeds, started_at: int, vault: Vault) -> Instance:
         """Return the instance of a run just taken up."""
+        ...
 
     def applied(self, driver: RunDriver, transition: Transition) -> None:
         """A transition is durable and nothing that it allows has begun. An advancing run may be held here."""
