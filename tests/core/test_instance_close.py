@@ -106,6 +106,25 @@ def test_clean_up_after_the_return_cannot_change_the_outcome() -> None:
     assert rig.instance.outcome == Returned(b"1")
 
 
+def test_a_failure_that_nobody_looked_at_is_noted_at_the_return() -> None:
+    async def fails() -> None:
+        await work(1)
+        raise ValueError("lost")
+
+    async def returns() -> int:
+        task = asyncio.create_task(fails())
+        await work(2)
+        return 1 if task else 0
+
+    rig = Rig(returns).start()
+    rig.settle(rig.seq(2))
+    rig.settle(rig.seq(1))
+
+    assert [line for line in rig.trace if line.startswith("note")] == [
+        "note Unhandled(message='Task exception was never retrieved', exception=ValueError('lost'))"
+    ]
+
+
 # ---- dropped -------------------------------------------------------------------------------------------
 
 

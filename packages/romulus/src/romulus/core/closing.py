@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from .loop import WorkflowLoop
+from .loop import Unhandled, WorkflowLoop
 
 CALLBACKS_BASE_MAX = 1_000  # callbacks run while winding down
 CALLBACKS_TASK_MAX = 20  # and as many more for each task there was
@@ -36,6 +36,12 @@ def _end(loop: WorkflowLoop) -> None:
             loop.ready.clear()
     finally:
         loop.leave(outside)
+
+
+def unretrieved(loop: WorkflowLoop) -> list[Unhandled]:
+    """Return the failures of finished tasks that nobody has looked at: asyncio would tell of them when they are freed."""
+    failed: list[Any] = [task for task in loop.tasks if task.done() and not task.cancelled()]
+    return [Unhandled("Task exception was never retrieved", task.exception()) for task in failed if task._log_traceback]
 
 
 def keep_for_good(suspended: object) -> None:

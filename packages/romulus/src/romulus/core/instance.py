@@ -13,7 +13,7 @@ from . import expecting
 from .awaiting import awaiting
 from .bridge import Bridges
 from .calls import StepAwaited, WaitAwaited, made
-from .closing import wind_down
+from .closing import unretrieved, wind_down
 from .commands import Command, Continued, Outcome, Returned, StepSpec, TimerCall, WaitCall, WorkflowSpec
 from .draws import Draws
 from .endings import ContinueAsNew, outcome_of
@@ -298,6 +298,8 @@ class Instance:
     def _settle_end(self) -> None:
         """Once the code has ended: cancel the tasks it left, and withdraw what they and it left open."""
         if self.outcome is not None:
+            for failure in unretrieved(self.loop):
+                self.note(failure)
             self._wind_down()
             for seq in list(self.open):
                 self._withdraw(seq)
