@@ -1,0 +1,113 @@
+"""Events and waits: whichever comes first, each wait gets its own, and what lost a race leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from tests.cases.apps.waits import impatient, race, two_waits, waits
+from tests.processes.stage import FULL, Stage
+
+pytestmark = pytest.mark.process
+APP = "tests.cases.apps.waits:app"
+
+
+async def test_an_event_sent_just_before_or_after_its_run_starts_or_waits_is_never_lost(stage: Stage) -> None:
+    """RB-09: sent before the start, after it, together with it; on two workers."""
+    trials, seconds = (500, 1.0) if FULL else (150, 0.2)
+    await asyncio.gather(stage.worker(APP), stage.worker(APP))
+
+    async def start(n: int) -> object:
+        return await stage.client.start(waits.options(id=f"w{n}"), f"k{n}", seconds)
+
+    async def send(n: int) -> object:
+        return await stage.client.send_event("key", f"payload {n}", correlation_id=f"k{n}", event_id=f"e{n}")
+
+    async def trial(n: int) -> str:
+        match n % 3:
+            case 0:
+                await send(n)
+                await start(n)
+            case 1:
+                await start(n)
+                await send(n)
+            case _:
+                await asyncio.gather(start(n), send(n))
+        return await stage.client.get(f"w{n}", waits).result(timeout=60)
+
+    assert await asyncio.gather(*(trial(n) for n in range(trials))) == [f"payload {n}" for n in range(trials)]
+    events = stage.rows("SELECT e.id, e.state, r.id FROM events e LEFT JOIN runs r ON r.key = e.run")
+    assert sorted(events) == sorted((f"e{n}", "consumed", f"w{n}") for n in range(trials))
+    stage.whole()
+
+
+@pytest.mark.parametrize("when", ["one after the other", "in one transaction", "after a crash"])
+async def test_parallel_waits_get_their_own_answers_in_whatever_order_they_come(stage: Stage, when: str) -> None:
+    """RB-12."""
+    worker = await stage.worker(APP)
+    runs = [f"r{n}" for n in range(10)]
+    handles = [await stage.client.start(two_waits.options(id=run), run) for run in runs]
+    for run in runs:
+        await stage.status(run, "waiting")
+    if when == "after a crash":
+        worker.kill()
+    if when == "in one transaction":
+        with stage.database() as database:
+            database.execute("BEGIN IMMEDIATE")
+            client = stage.client.using(database)
+            for run in runs:
+                await client.send_event("answer", f"b of {run}", correlation_id=f"{run}/B")
+                await client.send_event("answer", f"a of {run}", correlation_id=f"{run}/A")
+            database.execute("COMMIT")
+    else:
+        for branch in "BA":
+            for run in runs:
+                await stage.client.send_event("answer", f"{branch.lower()} of {run}", correlation_id=f"{run}/{branch}")
+    if when == "after a crash":
+        await stage.worker(APP)
+    assert [await h.result(timeout=30) for h in handles] == [{"A": f"a of {run}", "B": f"b of {run}"} for run in runs]
+    stage.whole()
+
+
+async def test_a_waits_timeout_counts_from_its_start_over_a_crash(stage: Stage) -> None:
+    """RS-06."""
+    seconds = 20.0 if FULL else 4.0
+    worker = await stage.worker(APP)
+    handle = await stage.client.start(impatient.options(id="r"), seconds)
+    await stage.status("r", "waiting")
+    ((deadline,),) = stage.rows("SELECT deadline FROM waits")
+    worker.kill()
+    await stage.worker(APP)
+    assert stage.rows("SELECT deadline FROM waits") == [(deadline,)]
+    waited = float(await handle.result(timeout=60))
+    (entry,) = await handle.history()
+    assert entry.error is not None
+    assert waited >= seconds
+    assert (await handle.describe()).started_at + timedelta(seconds=waited) == entry.at  # type: ignore[operator]
+    assert stage.rows("SELECT started_at FROM generations") == [(deadline - seconds * 1_000_000,)]
+    stage.whole()
+
+
+@pytest.mark.parametrize("loser", ["timer", "wait", "timer after a crash"])
+async def test_the_loser_of_a_race_leaves_nothing_that_keeps_the_ended_run(stage: Stage, loser: str) -> None:
+    """RS-08."""
+    worker = await stage.worker(APP)
+    handle = await stage.client.start(race.options(id="r"), 0.5 if loser == "wait" else 3600)
+    if loser != "wait":
+        await stage.status("r", "waiting")
+        if "crash" in loser:
+            worker.kill()
+            await stage.worker(APP)
+        await handle.send_event("key", "won")
+    assert await handle.result(timeout=30) == ("timer" if loser == "wait" else "won")
+    assert [entry.kind for entry in await handle.history()] == ["timer" if loser == "wait" else "wait"]
+    assert stage.rows("SELECT count(*) FROM waits") == [(0,)]
+    assert stage.rows("SELECT wake_at, queue_at, owner FROM runs") == [(None, None, None)]
+    late = await handle.send_event("key", "late")
+    ended = await handle.describe()
+    other = await stage.client.start(race.options(id="other"), 0.01)  # the workers are alive and have nothing left to do for the first
+    await other.result(timeout=30)
+    assert await handle.describe() == ended
+    assert stage.rows("SELECT state, run FROM events WHERE id = ?", late.id) == [("unmatched", None)]
