@@ -61,4 +61,4 @@ def _on_signals(stop: Callable[[], object]) -> Generator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)  # None: it was set outside Python

@@ -139,7 +139,7 @@ def _stop_signals() -> Generator[socket.socket]:
         yield reader
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, handler or signal.SIG_DFL)  # None: it was set outside Python
         reader.close()
         writer.close()
 
