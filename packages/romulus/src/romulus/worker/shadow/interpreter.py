@@ -60,27 +60,24 @@ class Replays:
         return self._forgotten + sum(run.replayed for run in self._runs.values())
 
     def hear(self, told: Told) -> None:
-        """Do what the worker's message asks."""
+        """Do what the worker's message asks; a run that cannot be followed must not end the shadow of the others."""
+        try:
+            self._hear(told)
+        except Exception:  # noqa: BLE001  told to the worker, whatever it is
+            self._forget(told.key)
+            self._give(Lost(told.key, traceback.format_exc()))
+
+    def _hear(self, told: Told) -> None:
         match told:
             case Watch():
                 self._runs[told.key] = Shadowed(told, self._registry)
             case Past() | Committed():
-                self._follow(told)
+                run = self._runs.get(told.key)
+                found = run.tell(told) if run is not None else None
+                if run is not None and found is not None:
+                    self._give(Differs(told.key, run.run_id, found))
             case Forget():
                 self._forget(told.key)
-
-    def _follow(self, told: Past | Committed) -> None:
-        run = self._runs.get(told.key)
-        if run is None:
-            return
-        try:
-            found = run.tell(told)
-        except Exception:  # noqa: BLE001  one run must not end the shadow of the others
-            self._give(Lost(told.key, run.run_id, traceback.format_exc()))
-            self._forget(told.key)
-            return
-        if found is not None:
-            self._give(Differs(told.key, run.run_id, found))
 
     def _forget(self, key: int) -> None:
         run = self._runs.pop(key, None)

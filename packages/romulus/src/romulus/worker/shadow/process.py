@@ -68,16 +68,23 @@ class SecondInterpreter:
     # ---- one process after the other -----------------------------------------------------------------
 
     async def _keep(self) -> None:
+        try:
+            await self._keep_one()
+        except Exception:
+            log.exception("development mode has ended: runs are not compared any more")
+
+    async def _keep_one(self) -> None:
         backoff = BACKOFF_MIN
         while True:
             began = self._host.monotonic()
             ending = await self._live()
             if ending is None:
                 return
-            steady = self._host.monotonic() - began >= STEADY
-            backoff = BACKOFF_MIN if steady else min(backoff * 2, BACKOFF_MAX)
+            if self._host.monotonic() - began >= STEADY:
+                backoff = BACKOFF_MIN
             log.warning("the second interpreter %s; another starts in %.1f s, for the runs taken up from then on", ending, backoff / SECOND)
             await pause(self._host, backoff)
+            backoff = min(backoff * 2, BACKOFF_MAX)
 
     async def _live(self) -> str | None:
         """Start a process and hear it to its end; return in words how that came, None where another would fare no better."""
@@ -161,7 +168,8 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     _kill(process)
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.transport.abort()
+    if not process.stdin.is_closing():
+        process.stdin.transport.abort()
     await process.stdout.read()
     await process.wait()
 

@@ -116,7 +116,6 @@ class Lost:
     """A run cannot be followed any more, for a reason that is not its own."""
 
     key: int
-    run_id: str
     reason: str
 
 
