@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from romulus.core.machine import TABLE, TERMINAL, Change, RunStatus
-from romulus.core.record import Armed, Kind
+from romulus.core.record import Armed, HoldKind, Kind
 
-from .ledger import Effect
+from .ledger import Effect, Ledger
 from .snapshot import EntryRow, Reader, RunRow, Snapshot, WaitRow
 
 MoveOn = Callable[[str], None]
@@ -20,8 +20,8 @@ STEPS: frozenset[tuple[str, str]] = frozenset(
 class Checks:
     """Looks at the database after each commit and tells what is broken."""
 
-    def __init__(self, reader: Reader, now: Callable[[], int], broken: MoveOn, trace: MoveOn) -> None:
-        self._reader, self._now, self._broken, self._trace = reader, now, broken, trace
+    def __init__(self, reader: Reader, ledger: Ledger, now: Callable[[], int], broken: MoveOn, trace: MoveOn) -> None:
+        self._reader, self._ledger, self._now, self._broken, self._trace = reader, ledger, now, broken, trace
         self.last = Snapshot()
         self.armed: dict[tuple[str, int, int, int], int] = {}  # (run ID, generation, seq, number) to the fence it was armed under
         self.numbers: dict[tuple[int, int], int] = {}  # (generation key, seq) to the last number armed
@@ -30,7 +30,7 @@ class Checks:
         self.latest = 0  # the latest store time seen
         self.begun: set[tuple[str, int, int, int]] = set()
 
-    def after_commit(self, workers: set[str]) -> None:
+    def after_commit(self, workers: set[str], process: str = "") -> None:
         """Compare with the snapshot before. *workers*: the IDs of the process that committed."""
         if not self._reader.changed():
             return
@@ -43,6 +43,7 @@ class Checks:
                 self._new_run(run, after)
             elif known != run:
                 self._run(known, run, workers, before)
+                self._hung(known, run, process)
             elif any(entry.generation == run.generation_key for entry in after.entries):
                 self._broken(f"{run.id}: its journal grew and its row did not")
         self._journal(before, after)
@@ -95,8 +96,10 @@ class Checks:
         if after.fence < before.fence:
             yield "its fence shrank"
         if after.owner != before.owner and after.owner is not None:
-            yield from self._claimed(before, after)
-        if before.owner is not None and after.owner is None and after.status == FREE and after.fence > before.fence:
+            yield from self._claimed(before, after, then)
+        if before.owner is not None and after.owner is None and after.status == FREE and after.last_transition == before.last_transition:
+            if after.fence <= before.fence:
+                yield "was taken from its worker without a new fence"
             if then.workers.get(before.owner, 1) == 0 and self.last.workers.get(before.owner, 1) == 0:
                 yield f"was taken from {before.owner}, which is not marked dead"
             if after.losses != before.losses + 1:
@@ -104,13 +107,13 @@ class Checks:
         if before.owner is None and after.revision > before.revision and after.position != before.position and after.generation == before.generation:
             yield "was written to while nobody owned it"
 
-    def _claimed(self, before: RunRow, after: RunRow) -> Iterator[str]:
+    def _claimed(self, before: RunRow, after: RunRow, then: Snapshot) -> Iterator[str]:
         if after.fence <= before.fence:
             yield "was claimed without a new fence"
         if before.owner is not None:
             yield f"was claimed while {before.owner} owned it"
         due = before.wake_at
-        if before.status in ("scheduled", "pending") and (due is None or due > self._now()):
+        if (due is None or due > self._now()) and after.key not in then.wakes:
             yield "was claimed before it was due"
 
     def _writes(self, before: RunRow, after: RunRow, workers: set[str]) -> Iterator[str]:
@@ -125,6 +128,16 @@ class Checks:
                 yield "a guarded write changed its fence"
         if after.revision < before.revision:
             yield "its revision shrank"
+
+    def _hung(self, before: RunRow, after: RunRow, process: str) -> None:
+        """Check that the outcome which the code hung on is saved with the hold."""
+        label = self._ledger.last_hang.get((after.id, after.generation, process))
+        if after.hold_kind != HoldKind.HUNG or before.hold_kind or label is None:
+            return
+        commands = {e.seq for e in self._ledger.effects if (e.run_id, e.generation, e.label, e.end) == (after.id, after.generation, label, "returned")}
+        saved = {e.seq for e in self._reader.journal.get(after.generation_key, ()) if e.kind == Kind.STEP}
+        if commands and not commands & saved:
+            self._broken(f"{after.id}: held because its code hung on the outcome of {label!r}, and that outcome is not saved")
 
     def _shape(self, run: RunRow) -> None:
         if (run.owner is not None) != (run.status == CLAIMED):

@@ -46,7 +46,8 @@ class Ledger:
     variant: Callable[[], str]  # the code that the running process has
     begun: Callable[[Effect], None]
     effects: list[Effect] = field(default_factory=list[Effect])
-    hangs: set[str] = field(default_factory=set[str])
+    hangs: set[str] = field(default_factory=set[str])  # labels of nodes that hung once
+    last_hang: dict[tuple[str, int, str], str] = field(default_factory=dict[tuple[str, int, str], str])  # (run ID, generation, process)
     closed: bool = False
 
     def begin(self, attempt: Attempt, label: str) -> Effect:
@@ -60,6 +61,14 @@ class Ledger:
         self.effects.append(effect)
         self.begun(effect)
         return effect
+
+    def hang(self, run_id: str, generation: int, label: str) -> bool:
+        """Return whether the node is to hang: the first time only."""
+        if label in self.hangs:
+            return False
+        self.hangs.add(label)
+        self.last_hang[run_id, generation, self.process()] = label
+        return True
 
     def finish(self, effect: Effect, end: str) -> None:
         """Note how a body ended, unless its process died with it."""

@@ -43,6 +43,8 @@ class Author:
     def leaf(self) -> Node:
         """Return a node that is not made of others."""
         self.left -= 1
+        if self._variants and self._random.random() < 0.3:
+            return ["variant", self._label()]
         pick = self._random.randrange(20)
         if pick < 11:
             return self._step()
@@ -54,8 +56,6 @@ class Author:
             return ["draw", self._label()]
         if pick < 18:
             return ["patched", self._label("patch")]
-        if pick < 19 and self._variants:
-            return ["variant", self._label()]
         if self._random.random() < 0.6:
             return self._step()
         return ["seq", [["step", "work", label := self._label(), 0, 100], ["hang", label]]]

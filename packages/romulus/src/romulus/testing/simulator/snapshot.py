@@ -89,6 +89,7 @@ class Snapshot:
     runs: dict[int, RunRow] = field(default_factory=dict[int, RunRow])
     waits: dict[int, WaitRow] = field(default_factory=dict[int, WaitRow])
     events: dict[int, EventRow] = field(default_factory=dict[int, EventRow])
+    wakes: set[int] = field(default_factory=set[int])  # keys of runs that something was deposited for
     workers: dict[str, int] = field(default_factory=dict[str, int])  # ID to dead
     generations: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])  # key to (run key, number)
     entries: list[EntryRow] = field(default_factory=list[EntryRow])  # those new since the snapshot before
@@ -150,6 +151,7 @@ class Reader:
             _keyed(RunRow(*row) for row in self._all(f"SELECT {', '.join(RunRow._fields)} FROM runs")),
             _keyed(WaitRow(*row) for row in self._all("SELECT key, run, seq, name, event FROM waits")),
             _keyed(EventRow(*row) for row in self._all("SELECT arrival, id, name, state, run FROM events")),
+            {run for (run,) in self._all("SELECT run FROM wakes")},
             dict(self._all("SELECT id, dead FROM workers")),
             {key: (run, number) for key, run, number in self._all("SELECT key, run, number FROM generations")},
             new,

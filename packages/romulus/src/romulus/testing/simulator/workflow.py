@@ -118,10 +118,9 @@ async def variant(label: str) -> str:
 
 def hang(label: str) -> str:
     """Do what the watchdog does to code that does not give control back, the first time."""
-    if label not in active().hangs:
-        active().hangs.add(label)
-        instance = current()
-        assert instance is not None
+    instance = current()
+    assert instance is not None
+    if active().hang(instance.info.id, instance.info.generation, label):
         instance.interrupt()
         raise ActivationTimeout
     return "went on"

@@ -170,7 +170,7 @@ class World:
         await self.call(process, self._prepare(process))
         process.kill()
         self.reader = Reader(str(self.path))
-        self.checks = Checks(self.reader, lambda: EPOCH + self.loop.now + self.clock_shift, self.fail, self.note)
+        self.checks = Checks(self.reader, self.ledger, lambda: EPOCH + self.loop.now + self.clock_shift, self.fail, self.note)
         self.checks.after_commit(set())
 
     async def _prepare(self, process: SimProcess) -> None:
@@ -195,7 +195,7 @@ class World:
     def _committed(self, process: SimProcess) -> None:
         if self.checks is None:
             return
-        self.checks.after_commit(self._known_ids(process))
+        self.checks.after_commit(self._known_ids(process), process.name)
         for listener, notice in tuple(self._listeners.values()):
             if listener.alive:
                 with self.loop.acting(listener):
