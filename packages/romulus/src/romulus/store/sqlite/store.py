@@ -29,6 +29,7 @@ from .writer import Writer
 T = TypeVar("T")
 
 LOCK_WAIT: Final = 1_500_000  # µs: a tenth of the default lease
+CALLER_TRIES: Final = 20  # each waits LOCK_WAIT, and in turn with other writes: no lease hurries a client as it hurries a worker
 
 
 class SQLiteStore:
@@ -81,7 +82,7 @@ class SQLiteStore:
 
     async def change(self, namespace: str, run_id: str, decide: Decide) -> tuple[Run, Run] | None:
         """Read a run row, let *decide* say what it becomes, write that."""
-        changed = await self._write(lambda s, now: changing.change(s, namespace, run_id, decide, now))
+        changed = await self._write_patiently(lambda s, now: changing.change(s, namespace, run_id, decide, now))
         if changed is not None:
             self.hub.poke()
             self.hub.changed(namespace, run_id)
@@ -202,17 +203,25 @@ class SQLiteStore:
         self._far.touch()
 
     async def _start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
-        answers = await self._write(lambda s, now: starting.start(s, runs, now))
+        answers = await self._write_patiently(lambda s, now: starting.start(s, runs, now))
         self.hub.poke()
         return answers
 
     async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
-        answers = await self._write(lambda s, now: matching.send(s, events, now))
+        answers = await self._write_patiently(lambda s, now: matching.send(s, events, now))
         self.hub.poke()
         return answers
 
     async def _write(self, work: Callable[[Session, int], T]) -> T:
         return await self._writer.run(lambda session: session.write(work))
+
+    async def _write_patiently(self, work: Callable[[Session, int], T]) -> T:
+        for _ in range(CALLER_TRIES - 1):
+            try:
+                return await self._write(work)
+            except FileBusy:
+                continue  # nothing was written
+        return await self._write(work)
 
     async def _read_near(self, work: Callable[[Session], T]) -> T:
         try:
