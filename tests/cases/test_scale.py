@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -21,6 +23,14 @@ def _rss_mb(process: Process) -> float:
     return int(line.split()[1]) / 1024
 
 
+def _per_hundred(stage: Stage, start: int) -> float:
+    """Return the median time of a hundred steps among the 5,000 from *start*: others use this machine too."""
+    times = [
+        at for (at,) in stage.rows("SELECT at FROM journal WHERE position % 100 = 0 AND position BETWEEN ? AND ?", start, start + 5_000)
+    ]
+    return median(after - before for before, after in pairwise(sorted(times)))
+
+
 @pytest.mark.timeout(600)
 async def test_a_long_run_costs_the_same_per_step_at_its_end_as_at_its_beginning(stage: Stage) -> None:
     """RB-35: bytes stored and changed for each step; with CASES_FULL also the time."""
@@ -33,12 +43,11 @@ async def test_a_long_run_costs_the_same_per_step_at_its_end_as_at_its_beginning
     ((bodies, others),) = stage.rows("SELECT sum(length(body)), sum(length(info) + length(digest) + length(name)) FROM journal")
     assert bodies == STEPS * 1_002
     assert others < STEPS * 40
-    (((pages, size)),) = stage.rows("SELECT page_count, page_size FROM pragma_page_count, pragma_page_size")
+    ((pages, size),) = stage.rows("SELECT page_count, page_size FROM pragma_page_count, pragma_page_size")
     assert pages * size < STEPS * 1_600 + 1_000_000
     assert _rss_mb(worker) - quarter < STEPS * 0.006 + 20  # what the run itself holds: one value of 1 kB at a time, and its loop
     if FULL:
-        times = [at for (at,) in stage.rows("SELECT at FROM journal ORDER BY position")]
-        assert times[-1] - times[-1_001] <= 3 * (times[2_000] - times[1_000])
+        assert _per_hundred(stage, STEPS - 5_000) <= 3 * _per_hundred(stage, 1_000)
     stage.whole()
 
 
