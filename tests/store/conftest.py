@@ -9,6 +9,7 @@ import pytest
 
 from romulus.store import open_store
 from romulus.store.contract import Store
+from tests.postgres.server import Database
 from tests.store.kit import MovableHost
 
 
@@ -19,9 +20,13 @@ async def host() -> AsyncIterator[MovableHost]:
     host.close()
 
 
-@pytest.fixture(params=["sqlite", "memory"])
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+@pytest.fixture(params=["sqlite", "memory", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path, host: MovableHost) -> str:
     """The URL of a new, empty store."""
+    if request.param == "postgres":
+        database: Database = request.getfixturevalue("database")
+        host.moved = database.set_ahead
+        return database.url
     return {"sqlite": f"sqlite:///{tmp_path / 'store.db'}", "memory": "sqlite://"}[request.param]
 
 

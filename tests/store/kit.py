@@ -24,6 +24,7 @@ class MovableHost(RealHost):
 
     ahead = 0  # µs
     at_point: Any = None  # called with each crash point's name
+    moved: Any = None  # called with `ahead` when it changes, for a store that has a clock of its own
 
     def wall(self) -> int:
         return super().wall() + self.ahead
@@ -33,6 +34,8 @@ class MovableHost(RealHost):
 
     def advance(self, by: int) -> None:
         self.ahead += by
+        if self.moved is not None:
+            self.moved(self.ahead)
 
     def crash_point(self, name: str) -> None:
         if self.at_point is not None:

@@ -63,12 +63,6 @@ async def test_runs_of_a_dead_worker_are_freed_under_a_higher_fence(store: Store
     assert [r.run.id for r in (await claim(store, "w2")).records] == ["r1"]
 
 
-async def test_a_lease_of_another_boot_is_over_at_once(store: Store, host: MovableHost) -> None:
-    await store.register(worker(host, "w1", boot="before"), LEASE)
-
-    assert list((await store.sweep(10, PENDING)).dead) == ["w1"]
-
-
 async def test_a_lease_of_a_process_that_is_gone_is_over_at_once(store: Store, host: MovableHost) -> None:
     await store.register(worker(host, "w1", pid_start="1"), LEASE)
 
@@ -110,7 +104,7 @@ async def test_a_sweep_frees_no_more_than_its_limit(store: Store, host: MovableH
 async def test_a_listing_says_who_is_live(store: Store, host: MovableHost) -> None:
     (await register(store, host, "live")).close()
     (await register(store, host, "stopping")).close()
-    (await register(store, host, "gone", boot="before")).close()
+    (await register(store, host, "gone", pid_start="1")).close()
     await store.mark_stopping("stopping")
 
     assert {w.id: w.status for w in await store.workers("default")} == {"live": "live", "stopping": "stopping", "gone": "dead"}

@@ -12,7 +12,9 @@ from .sqlite import Place, SQLiteStore, place_of
 
 DEFAULT_URL: Final = "sqlite:///romulus.db"
 _refused: list[str] = []  # why no store opens in this process
-FORMS: Final = "write sqlite:///relative/path.db, sqlite:////absolute/path.db or sqlite:// (memory)"
+FORMS: Final = (
+    "write sqlite:///relative/path.db, sqlite:////absolute/path.db, sqlite:// (memory) or postgresql://user:password@host:5432/database"
+)
 
 
 def open_store(url: str | None, host: Host) -> Store:
@@ -26,10 +28,18 @@ def open_store(url: str | None, host: Host) -> Store:
     url = DEFAULT_URL if url is None else url
     scheme, colon, rest = url.partition("://")
     if scheme in ("postgresql", "postgres") and colon:
-        raise ConfigurationError("PostgreSQL is not supported by this release: " + FORMS)
+        return _postgres(url, host)
     if scheme != "sqlite" or not colon:
         raise ConfigurationError(f"{url!r} is not a store URL: {FORMS}")
     return SQLiteStore(_sqlite_place(url, rest, host), host)
+
+
+def _postgres(url: str, host: Host) -> Store:
+    try:
+        from .postgres import PostgresStore, place_of
+    except ModuleNotFoundError as error:
+        raise ConfigurationError("PostgreSQL needs its driver: install romulus-engine[postgres]") from error
+    return PostgresStore(place_of(url), host)
 
 
 def _sqlite_place(url: str, rest: str, host: Host) -> Place:

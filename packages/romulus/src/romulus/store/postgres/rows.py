@@ -23,7 +23,8 @@ RUN_COLUMNS: Final = 29
 # The run row has the start of the generation in progress; a finished one keeps its own.
 GENERATION: Final[LiteralString] = (
     "(g.run << 24) | g.number, g.number, g.workflow, g.version, g.input, g.input_digest, g.seeds, "
-    "coalesce(g.started_at, CASE WHEN g.number = r.generation THEN r.started_at END), g.ended_at, g.result, g.failure, g.timeout, g.ended_by"
+    "coalesce(g.started_at, CASE WHEN g.number = r.generation THEN r.started_at END), g.ended_at, g.result, g.failure, "
+    "g.timeout, g.ended_by"
 )
 GENERATION_COLUMNS: Final = 13
 ENTRY: Final[LiteralString] = "position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition"

@@ -30,8 +30,8 @@ TABLES: Final[tuple[LiteralString, ...]] = (
         excluded text NOT NULL, hold_kind text NOT NULL, hold_reason text NOT NULL, attributes text NOT NULL) WITH (fillfactor = 60)""",
     "CREATE UNIQUE INDEX runs_id ON romulus.runs (namespace, id)",
     "CREATE INDEX runs_listed ON romulus.runs (namespace, key)",
-    "CREATE INDEX runs_due ON romulus.runs (namespace, workflow, version, lane, queue_at) WHERE queue_at IS NOT NULL",
-    "CREATE INDEX runs_lossy ON romulus.runs (namespace, workflow, version, queue_at) WHERE queue_at IS NOT NULL AND losses > 0",
+    "CREATE INDEX runs_due ON romulus.runs (namespace, workflow, version, lane, queue_at, key) WHERE queue_at IS NOT NULL",
+    "CREATE INDEX runs_lossy ON romulus.runs (namespace, workflow, version, queue_at, key) WHERE queue_at IS NOT NULL AND losses > 0",
     "CREATE INDEX runs_owner ON romulus.runs (owner) WHERE owner IS NOT NULL",
     "CREATE INDEX runs_held ON romulus.runs (namespace, workflow, version) WHERE hold_kind <> ''",
     """CREATE TABLE romulus.generations (
@@ -56,8 +56,9 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     "CREATE INDEX waits_open ON romulus.waits (namespace, name, correlation_id, key) WHERE event IS NULL",
     "CREATE INDEX waits_event ON romulus.waits (event) WHERE event IS NOT NULL",
     "CREATE INDEX waits_listed ON romulus.waits (namespace, key)",
+    "CREATE SEQUENCE romulus.arrivals",
     """CREATE TABLE romulus.events (
-        arrival bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, received_at bigint NOT NULL, namespace text NOT NULL, id text NOT NULL,
+        arrival bigint NOT NULL PRIMARY KEY, received_at bigint NOT NULL, namespace text NOT NULL, id text NOT NULL,
         name text NOT NULL, correlation_id text NOT NULL, digest bytea NOT NULL, payload bytea NOT NULL)""",
     "CREATE UNIQUE INDEX events_id ON romulus.events (namespace, id)",
     "CREATE INDEX events_listed ON romulus.events (namespace, arrival)",

@@ -1,0 +1,176 @@
+"""Group commit: one guarded statement for a batch, put together from the parts that this batch needs.
+
+The guards are conditions on the run row alone, so that PostgreSQL checks them again on the row's newest version after a wait for its
+lock. Everything else is joined to `done`, the transitions whose guards held. Locks are taken in one order: runs by key, then waits by
+(run, seq); of others there are only inserts.
+"""
+
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, LiteralString
+
+from romulus.core.machine import ENDS_CLAIM, TERMINAL, Change
+from romulus.core.transition import Transition
+
+from .closing import close_waits, write_closes
+from .ending import begin_generations, end_generations, ends
+from .rows import Row, generation_parts
+from .statement import Statement
+
+GUARDED: Final[LiteralString] = (
+    "id bigint, run bigint, owner text, fence bigint, revision bigint, cancel_seq integer, generation integer, not_before bigint, "
+    "status text, position integer, armed text, digest text, progressed boolean"
+)
+LEAVING: Final[LiteralString] = ", leaves boolean, excluded text, hold_kind text, hold_reason text, finished boolean, wake bigint"
+BEGINNING: Final[LiteralString] = ", begins boolean, new_workflow text, new_version text, new_started_at bigint, new_position integer"
+GUARDS: Final[LiteralString] = (
+    "r.key = t.run AND r.owner = t.owner AND r.fence = t.fence AND r.revision = t.revision AND r.generation = t.generation "
+    "AND (t.cancel_seq IS NULL OR r.cancel_seq = t.cancel_seq) AND (t.not_before IS NULL OR t.not_before <= c.now)"
+)
+WRITTEN: Final[LiteralString] = (
+    "status = t.status, revision = r.revision + 1, armed = t.armed, last_transition = t.id, updated_at = c.now, "
+    "losses = CASE WHEN t.progressed THEN 0 ELSE r.losses END"
+)
+PLAIN: Final[LiteralString] = "position = t.position, digest = CASE t.digest WHEN '' THEN r.digest ELSE t.digest END"
+DUE: Final[LiteralString] = "CASE WHEN t.wake = 0 THEN c.now ELSE t.wake END"
+LEFT: Final[LiteralString] = (
+    "owner = CASE WHEN t.leaves THEN NULL ELSE r.owner END, excluded = coalesce(t.excluded, r.excluded), hold_kind = t.hold_kind, "
+    "hold_reason = t.hold_reason, finished_at = CASE WHEN t.finished THEN c.now END, "
+    f"wake_at = {DUE}, lane = CASE WHEN r.priority = 0 OR t.wake IS NULL THEN 0 WHEN t.wake <= c.now THEN 1 ELSE 2 END, "
+    f"queue_at = {DUE} - CASE WHEN t.wake <= c.now THEN r.priority::bigint * 10000000 ELSE 0 END"
+)
+BEGUN: Final[LiteralString] = (
+    "workflow = coalesce(t.new_workflow, r.workflow), version = coalesce(t.new_version, r.version), "
+    "generation = CASE WHEN t.begins THEN r.generation + 1 ELSE r.generation END, "
+    "position = CASE WHEN t.begins THEN t.new_position ELSE t.position END, "
+    "started_at = CASE WHEN t.begins THEN t.new_started_at ELSE r.started_at END, "
+    "deadline = CASE WHEN t.begins THEN NULL ELSE r.deadline END, cancel_seq = CASE WHEN t.begins THEN 0 ELSE r.cancel_seq END, "
+    "cancel_reason = CASE WHEN t.begins THEN '' ELSE r.cancel_reason END, "
+    "digest = CASE WHEN t.begins THEN '' WHEN t.digest = '' THEN r.digest ELSE t.digest END"
+)
+RETURNED: Final[LiteralString] = "RETURNING t.id, r.key, t.generation, t.fence, r.namespace"
+ANSWER: Final[LiteralString] = "SELECT (SELECT now FROM c), ARRAY(SELECT id FROM done)"
+ENTRIES: Final[LiteralString] = (
+    "id bigint, position integer, kind text, seq integer, name text, attempt integer, at bigint, failed boolean, body bytea, digest bytea, "
+    "info text"
+)
+ATTEMPTS: Final[LiteralString] = (
+    "id bigint, seq integer, digest text, number integer, failures integer, losses integer, due bigint, error bytea, heartbeat bytea"
+)
+OPENED: Final[LiteralString] = (
+    "id bigint, n integer, seq integer, name text, correlation_id text, deadline bigint, shared boolean, include_late boolean"
+)
+
+
+def statement(transitions: Sequence[Transition]) -> tuple[LiteralString, list[list[Any]]]:
+    """Return the statement that writes *transitions* (of different runs), and its arrays. It answers [store now, IDs of those written]."""
+    s = Statement()
+    transitions = sorted(transitions, key=lambda t: t.run)
+    misheld = close_waits(s, transitions)
+    _update_runs(s, transitions, misheld)
+    _journal(s, transitions)
+    _attempts(s, transitions)
+    _open_waits(s, transitions)
+    end_generations(s, [t for t in transitions if ends(t)])
+    write_closes(s, transitions)
+    begin_generations(s, transitions)
+    return s.sql(ANSWER), s.args
+
+
+def _update_runs(s: Statement, transitions: Sequence[Transition], misheld: LiteralString) -> None:
+    staying = [_guarded(t) for t in transitions if _stays(t)]
+    leaving = [t for t in transitions if not _stays(t)]
+    names: list[LiteralString] = []
+    if staying:
+        s.part(_update("advanced", s.rows(GUARDED, staying), PLAIN, misheld))
+        names.append("SELECT * FROM advanced")
+    if leaving:
+        s.part(_leave(s, leaving, misheld))
+        names.append("SELECT * FROM departed")
+    union: LiteralString = " UNION ALL ".join(names)
+    s.part(f"done AS MATERIALIZED ({union})")
+
+
+def _leave(s: Statement, leaving: Sequence[Transition], misheld: LiteralString) -> LiteralString:
+    if any(t.begins for t in leaving):
+        source = s.rows(GUARDED + LEAVING + BEGINNING, [(*_guarded(t), *_left(t), *_begun(t)) for t in leaving])
+        return _update("departed", source, f"{LEFT}, {BEGUN}", misheld)
+    source = s.rows(GUARDED + LEAVING, [(*_guarded(t), *_left(t)) for t in leaving])
+    return _update("departed", source, f"{LEFT}, {PLAIN}", misheld)
+
+
+def _update(name: LiteralString, source: LiteralString, more: LiteralString, misheld: LiteralString) -> LiteralString:
+    return f"{name} AS (UPDATE romulus.runs r SET {WRITTEN}, {more} FROM {source} t, c WHERE {GUARDS} {misheld} {RETURNED})"
+
+
+def _stays(t: Transition) -> bool:
+    return t.change is Change.ADVANCE and t.excluded is None
+
+
+def _guarded(t: Transition) -> Row:
+    run, number = generation_parts(t.generation)
+    return (
+        t.id, t.run if run == t.run else None, t.owner, t.fence, t.revision, t.cancel_seq, number, t.not_before, t.status.value, t.position,
+        t.armed, t.digest, t.progressed,
+    )  # fmt: skip
+
+
+def _left(t: Transition) -> Row:
+    kind, reason = t.hold or ("", "")
+    leaves = t.change in ENDS_CLAIM
+    return (leaves, t.excluded, str(kind), reason, t.status in TERMINAL, t.wake_at if leaves else None)
+
+
+def _begun(t: Transition) -> Row:
+    new = t.begins
+    if new is None:
+        return (False, None, None, None, 0)
+    return (True, new.workflow, new.version, new.started_at, 0 if new.copy is None else new.copy.below)
+
+
+def _journal(s: Statement, transitions: Sequence[Transition]) -> None:
+    entries = [(t.id, *entry[:10]) for t in transitions for entry in t.entries]
+    if entries:
+        s.part(
+            "written AS (INSERT INTO romulus.journal (run, generation, position, kind, seq, name, attempt, at, failed, body, digest, info, "
+            "fence, transition) SELECT d.key, d.generation, e.position, e.kind, e.seq, e.name, e.attempt, e.at, e.failed, e.body, "
+            "e.digest, "
+            f"e.info, d.fence, d.id FROM {s.rows(ENTRIES, entries)} e JOIN done d ON d.id = e.id)"
+        )
+
+
+def _attempts(s: Statement, transitions: Sequence[Transition]) -> None:
+    """Replace and delete attempt rows; a generation that ends forgets them all."""
+    going = [t for t in transitions if not ends(t)]
+    settled = [(t.id, seq) for t in going for seq in set(t.settled) - {a.seq for a in t.attempts}]
+    if settled:
+        s.part(
+            f"settled AS (DELETE FROM romulus.attempts a USING {s.rows('id bigint, seq integer', settled)} x JOIN done d ON d.id = x.id "
+            "WHERE a.run = d.key AND a.generation = d.generation AND a.seq = x.seq)"
+        )
+    rows = [(t.id, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat) for t in going for a in t.attempts]
+    if rows:
+        s.part(
+            "tried AS (INSERT INTO romulus.attempts (run, generation, seq, digest, number, failures, losses, due, error, heartbeat) "
+            "SELECT d.key, d.generation, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat "
+            f"FROM {s.rows(ATTEMPTS, rows)} a JOIN done d ON d.id = a.id ON CONFLICT (run, generation, seq) DO UPDATE SET "
+            "digest = excluded.digest, number = excluded.number, failures = excluded.failures, losses = excluded.losses, "
+            "due = excluded.due, error = excluded.error, heartbeat = excluded.heartbeat)"
+        )
+
+
+def _open_waits(s: Statement, transitions: Sequence[Transition]) -> None:
+    opened = [(t.id, w) for t in transitions if not ends(t) for w in t.opens]
+    rows = [(i, n, w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late) for n, (i, w) in enumerate(opened)]
+    if rows:
+        s.part(
+            "opened AS (INSERT INTO romulus.waits (run, seq, namespace, name, correlation_id, deadline, shared, include_late, opened_at) "
+            "SELECT d.key, o.seq, d.namespace, o.name, o.correlation_id, o.deadline, o.shared, o.include_late, c.now "
+            f"FROM {s.rows(OPENED, rows)} o JOIN done d ON d.id = o.id CROSS JOIN c ORDER BY o.n RETURNING namespace, name, correlation_id)"
+        )
+        s.part(
+            "to_be_matched AS (INSERT INTO romulus.to_match (namespace, name, correlation_id) "
+            "SELECT namespace, name, correlation_id FROM opened)"
+        )

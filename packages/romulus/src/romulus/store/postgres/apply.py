@@ -1,0 +1,115 @@
+"""`Store.apply`: every transition whose guards hold in one commit, the others refused and kept as evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+import asyncpg
+
+from romulus.core.errors import StoreError
+from romulus.core.machine import ENDS_CLAIM, Change
+from romulus.core.transition import Transition, Verdict
+from romulus.store.contract import BatchRejected
+
+from .advance import statement
+from .evidence import keep_refused
+from .pool import Pool
+from .rows import generation_parts
+from .session import OwnSession, Session
+from .waking import wake_dealt
+
+STATEMENT_ERRORS = (asyncpg.PostgresError, asyncpg.DataError, ValueError, TypeError, OverflowError)
+APPLIED: Final[LiteralString] = (
+    "SELECT x.id FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[]) x (id, run, generation, position) "
+    "WHERE EXISTS (SELECT 1 FROM romulus.runs r WHERE r.key = x.run AND r.last_transition = x.id) OR EXISTS (SELECT 1 FROM "
+    "romulus.journal j "
+    "WHERE j.run = x.run AND j.generation = x.generation AND j.position = x.position AND j.transition = x.id)"
+)
+
+
+async def apply(pool: Pool, transitions: Sequence[Transition]) -> list[Verdict]:
+    """Write *transitions*; see `Store.apply`."""
+    if not transitions:
+        return []
+    try:
+        done = await _write(pool, rounds(transitions))
+    except STATEMENT_ERRORS as error:
+        raise BatchRejected(str(error)) from error
+    refused = [t for t in transitions if t.id not in done]
+    done |= await refuse(pool, refused)
+    await _reread(pool, [t.run for t in transitions if t.change is Change.PARK and t.id in done])
+    return [Verdict.APPLIED if t.id in done else Verdict.REFUSED for t in transitions]
+
+
+def concerns_others(t: Transition) -> bool:
+    """Return whether other processes may wait for what *t* does: a run to claim, or the end of one."""
+    return t.change in ENDS_CLAIM
+
+
+def rounds(transitions: Sequence[Transition]) -> list[list[Transition]]:
+    """Return *transitions* in groups that each hold a run once, in order: one statement sees a row as it was before it."""
+    groups: list[list[Transition]] = []
+    depth: dict[int, int] = {}
+    for t in transitions:
+        level = depth[t.run] = depth.get(t.run, -1) + 1
+        if level == len(groups):
+            groups.append([])
+        groups[level].append(t)
+    return groups
+
+
+async def write_all(session: Session, transitions: Sequence[Transition]) -> set[int]:
+    """Write transitions of different runs with one statement and return the IDs of those whose guards held."""
+    sql, args = statement(transitions)
+    row = await session.row("apply", sql, *args)
+    assert row is not None
+    return set(row[1])
+
+
+async def refuse(pool: Pool, refused: Sequence[Transition]) -> set[int]:
+    """Return the IDs of those that were applied before, under their own ID; keep the others as evidence."""
+    if not refused:
+        return set()
+    known = await pool.rows(
+        "apply.applied", APPLIED, [t.id for t in refused], [t.run for t in refused], [generation_parts(t.generation)[1] for t in refused],
+        [t.entries[0].position if t.entries else -1 for t in refused],
+    )  # fmt: skip
+    applied = {found for (found,) in known}
+    late = [(t.run, t.owner, t.fence, _detail(t)) for t in refused if t.id not in applied]
+    if late:
+        await pool.statement(lambda s: keep_refused(s, late))
+    return applied
+
+
+def _detail(t: Transition) -> str:
+    return json.dumps({"transition": t.id, "change": t.change, "revision": t.revision, "position": t.position, "generation": t.generation})
+
+
+async def _write(pool: Pool, groups: list[list[Transition]]) -> set[int]:
+    if len(groups) == 1:
+        return await pool.statement(lambda s: write_all(s, groups[0]))
+    return await pool.write(lambda s: _in_turn(s, groups))
+
+
+async def _in_turn(session: OwnSession, groups: list[list[Transition]]) -> set[int]:
+    done: set[int] = set()
+    for group in groups:
+        done |= await write_all(session, group)
+    return done
+
+
+async def _reread(pool: Pool, parked: list[int]) -> None:
+    """Look at parked runs once more, now that their parking is committed.
+
+    A deposit is committed with a row in `wakes`, which whoever sees the run unowned turns into a due time. But the run's owner may
+    have taken that row (`pulse`) while the parking was under way, in a statement whose snapshot was older than the deposit. So what
+    was deposited before the commit is looked for after it; what is deposited later leaves its row for the claimers. If the process
+    dies between the two, the sweep of any worker looks in the same way. The batch is committed: an error here is not its error.
+    """
+    if parked:
+        try:
+            await pool.statement(lambda s: wake_dealt(s, parked))
+        except StoreError:
+            return

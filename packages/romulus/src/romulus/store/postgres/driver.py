@@ -1,0 +1,98 @@
+"""Opening connections: the driver's settings, what is pinned for every statement of ours, and who stands between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, LiteralString
+
+import asyncpg
+
+from romulus.core.errors import ConfigurationError
+
+from .faults import at_connect
+from .place import Place
+
+CONNECT_S: Final = 10.0
+COMMAND_S: Final = 10.0  # a statement without an answer for so long has lost its connection
+SERVER_MIN: Final = 140000
+CONNECT_ERRORS: Final = (
+    OSError, EOFError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InternalClientError, asyncpg.InterfaceError,
+)  # fmt: skip
+# Pinned for all that runs on our connections. Plans are made once and never depend on statistics that may be missing: every table
+# is reached through an index.
+PINNED: Final[LiteralString] = (
+    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE; "
+    "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; "
+    "SET synchronous_commit = on; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off; "
+    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET timezone = 'UTC'"
+)
+# The same for one transaction, behind a pooler that hands each transaction another session.
+BEGIN: Final[LiteralString] = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+BEGIN_POOLED: Final[LiteralString] = (
+    BEGIN + "; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '1500ms'; SET LOCAL enable_seqscan = off; SET LOCAL jit = off"
+)
+
+
+@dataclass(slots=True)
+class Link:
+    """One connection, and what stands between it and the server."""
+
+    connection: Any
+    pooled: bool  # each transaction may get another session: nothing may be left in one
+
+
+async def connect(place: Place, *, pooled: bool | None = None, command_s: float = COMMAND_S, lock_ms: int = 1500) -> Link:
+    """Open a connection with our settings. *pooled*: as a connection before found out.
+
+    Raises:
+        StoreUnavailable, ConfigurationError: with what to do.
+    """
+    try:
+        opener: Any = asyncpg
+        connection = await opener.connect(
+            place.dsn, timeout=CONNECT_S, command_timeout=command_s, server_settings={"application_name": "romulus"},
+            statement_cache_size=0 if pooled else 200, max_cached_statement_lifetime=0, max_cacheable_statement_size=0,
+        )  # fmt: skip
+    except CONNECT_ERRORS as error:
+        raise at_connect(error, place.shown) from error
+    try:
+        return await _prepared(place, connection, pooled, command_s, lock_ms)
+    except CONNECT_ERRORS as error:
+        connection.terminate()
+        raise at_connect(error, place.shown) from error
+    except BaseException:
+        connection.terminate()
+        raise
+
+
+async def _prepared(place: Place, connection: Any, pooled: bool | None, command_s: float, lock_ms: int) -> Link:
+    _check_version(place, connection)
+    if pooled is None:
+        pooled = await _is_pooled(place, connection)
+        if pooled:  # again, without the prepared statements that a pooler would send elsewhere
+            connection.terminate()
+            return await connect(place, pooled=True, command_s=command_s, lock_ms=lock_ms)
+    if not pooled:
+        await connection.execute(PINNED)
+        await connection.execute("SELECT set_config('lock_timeout', $1, false)", f"{lock_ms}ms")
+    return Link(connection, pooled)
+
+
+def _check_version(place: Place, connection: Any) -> None:
+    version = connection.get_server_version()
+    if version.major * 10000 < SERVER_MIN:
+        raise ConfigurationError(f"{place.shown}: the server is PostgreSQL {version.major}, at least {SERVER_MIN // 10000} is needed")
+
+
+async def _is_pooled(place: Place, connection: Any) -> bool:
+    """Return whether a pooler that gives each transaction another session stands between: one answers the greeting itself."""
+    if place.pooler is not None:
+        return place.pooler == "transaction"
+    (row,) = await _simple(connection, "SELECT pg_backend_pid()")
+    return bool(int(row) != connection.get_server_pid())
+
+
+async def _simple(connection: Any, sql: LiteralString) -> tuple[Any, ...]:
+    async with connection.transaction():
+        row = await connection.fetchrow(sql)
+    return tuple(row)

@@ -1,0 +1,77 @@
+"""What an error of the driver or the server means for the caller: retry at once, unavailable, unknown, or ours to fix."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import asyncpg
+
+from romulus.core.errors import ConfigurationError, StoreError, StoreUnavailable
+
+# The connection is of no further use, and an answer that was on its way is lost.
+LOST: Final[tuple[type[BaseException], ...]] = (
+    OSError, EOFError, TimeoutError, asyncio.TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError,
+)  # fmt: skip
+CLASH_STATES: Final = frozenset({"40001", "40P01"})  # serialization failure, deadlock: undone, try again at once
+# The server ends the session; where that falls beside COMMIT the transaction may have been applied.
+ENDED_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
+# Undone for now: locks, statement timeouts, resources, a standby, missing rights. All go away without a change of the request.
+WAIT_STATES: Final = frozenset({"55P03", "57014", "25006", "42501", "3F000", "42P01"})
+WAIT_CLASSES: Final = frozenset({"53", "57", "58", "08", "XX"})
+REMEDIES: Final = {
+    "25006": "the server is a standby or read-only: name the primary",
+    "42501": "this role lacks the rights: grant them on schema romulus, or use the role that migrated it",
+    "53100": "the server's disk is full",
+    "53300": "the server has no connection left: raise max_connections, or lower `connections` in the URL's clients",
+    "3F000": "the schema romulus is missing: run `romulus migrate`",
+    "42P01": "a table of schema romulus is missing: run `romulus migrate`",
+    "55P03": "a lock was not given in time: another transaction holds the rows",
+}
+# Errors at connect that a person must fix, whatever the network does.
+CONFIGURED_WRONGLY: Final = {
+    "28P01": "the password is wrong",
+    "28000": "the server does not let this user in (see its pg_hba.conf)",
+    "3D000": "there is no such database: create it",
+    "08P01": "something between here and the server refuses what is asked at connect",
+}
+
+
+def is_clash(error: BaseException) -> bool:
+    """Return whether *error* undid the transaction for the sake of another one: the same again will do."""
+    return isinstance(error, (asyncpg.InvalidCachedStatementError, asyncpg.OutdatedSchemaCacheError)) or state_of(error) in CLASH_STATES
+
+
+def is_lost(error: BaseException) -> bool:
+    """Return whether the connection is gone, and with it the answer to what was last sent."""
+    return (isinstance(error, LOST) and not isinstance(error, asyncpg.DataError)) or state_of(error) in ENDED_STATES
+
+
+def unavailable(error: BaseException, shown: str) -> StoreUnavailable | None:
+    """Return what to raise for an error that ended with nothing written and may go away; None: it is about the request itself."""
+    state = state_of(error)
+    if not is_lost(error) and state not in WAIT_STATES and state[:2] not in WAIT_CLASSES and state not in CLASH_STATES:
+        return None
+    remedy = REMEDIES.get(state, "the server cannot be reached or answer now")
+    return StoreUnavailable(f"{shown}: {remedy} ({text_of(error)})")
+
+
+def at_connect(error: BaseException, shown: str) -> StoreError | ConfigurationError:
+    """Return what to raise for an error of connecting."""
+    remedy = CONFIGURED_WRONGLY.get(state_of(error))
+    if remedy is not None:
+        return ConfigurationError(f"{shown}: {remedy} ({text_of(error)})")
+    if isinstance(error, (asyncpg.ClientConfigurationError, asyncpg.UnsupportedServerFeatureError)):
+        return ConfigurationError(f"{shown}: the URL cannot be used ({text_of(error)})")
+    return StoreUnavailable(f"{shown}: cannot connect: check host, port and network ({text_of(error)})")
+
+
+def state_of(error: BaseException) -> str:
+    """Return the SQLSTATE of an error, "" where it has none. psycopg calls it `sqlstate` as well."""
+    state = getattr(error, "sqlstate", None)
+    return state if isinstance(state, str) else ""
+
+
+def text_of(error: BaseException) -> str:
+    """Return one line about an error."""
+    return (str(error).splitlines() or [""])[0] or type(error).__name__

@@ -1,0 +1,121 @@
+"""Matching events with waits, after each side's own commit.
+
+Whoever matches a queue (namespace, name, correlation ID) holds its advisory lock, so an event is offered by one matcher at a time. The
+match itself is a guarded update of the wait row and nowhere else. Waits are locked in the order of (run, seq), as closing them does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, Final, LiteralString, TypeAlias
+
+from .session import Session
+
+Queue: TypeAlias = tuple[str, str, str]  # namespace, name, correlation ID
+
+LOCKS: Final = 256  # queues share so many locks: a server's lock table is bounded
+LOCK_CLASS: Final = 0x526F6D75  # "Romu": advisory locks of others have other numbers
+TAKERS_MAX: Final = 10  # times another wait is looked for when the one chosen has just been closed
+
+HEAD: Final[LiteralString] = "SELECT key, namespace, name, correlation_id FROM romulus.to_match ORDER BY key LIMIT $1"
+LOCK: Final[LiteralString] = "SELECT pg_advisory_xact_lock($1::integer, x) FROM unnest($2::integer[]) x"
+QUEUES: Final[LiteralString] = "unnest($1::text[], $2::text[], $3::text[]) q (namespace, name, correlation_id)"
+# Events that closed waits have given back: unmatched again, unless another wait holds them or a run has used them.
+RETURNED: Final[LiteralString] = f"""
+WITH back AS (DELETE FROM romulus.to_match t USING {QUEUES} WHERE t.namespace = q.namespace AND t.name = q.name
+    AND t.correlation_id = q.correlation_id AND t.event IS NOT NULL RETURNING t.namespace, t.name, t.correlation_id, t.event)
+INSERT INTO romulus.unmatched (namespace, name, correlation_id, arrival)
+SELECT DISTINCT namespace, name, correlation_id, event FROM back b WHERE NOT EXISTS (SELECT 1 FROM romulus.waits w WHERE w.event = b.event)
+    AND NOT EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = b.event AND d.how <> 'late') ON CONFLICT DO NOTHING
+"""  # noqa: S608
+# Oldest with oldest, up to a hundred pairs of each queue; a queue is odd when a shared wait or an event that came too late is in it.
+PAIR: Final[LiteralString] = f"""
+WITH w AS MATERIALIZED (SELECT q.*, x.run, x.seq, x.shared, row_number() OVER (PARTITION BY q.namespace, q.name, q.correlation_id
+        ORDER BY x.key) AS n FROM {QUEUES} CROSS JOIN LATERAL (SELECT w.key, w.run, w.seq, w.shared FROM romulus.waits w
+        WHERE w.namespace = q.namespace AND w.name = q.name AND w.correlation_id = q.correlation_id AND w.event IS NULL
+        ORDER BY w.key LIMIT 100) x),
+e AS MATERIALIZED (SELECT q.*, x.arrival, row_number() OVER (PARTITION BY q.namespace, q.name, q.correlation_id
+        ORDER BY x.arrival) AS n, EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = x.arrival) AS before
+        FROM {QUEUES} CROSS JOIN LATERAL (SELECT u.arrival FROM romulus.unmatched u WHERE u.namespace = q.namespace AND u.name = q.name
+        AND u.correlation_id = q.correlation_id ORDER BY u.arrival LIMIT 100) x),
+odd AS MATERIALIZED (SELECT namespace, name, correlation_id FROM w WHERE shared UNION
+    SELECT namespace, name, correlation_id FROM e WHERE before),
+pairs AS MATERIALIZED (SELECT w.*, e.arrival FROM w JOIN e USING (namespace, name, correlation_id, n)),
+plain AS MATERIALIZED (SELECT * FROM pairs b WHERE NOT EXISTS (SELECT 1 FROM odd o WHERE o.namespace = b.namespace AND o.name = b.name
+    AND o.correlation_id = b.correlation_id)),
+locked AS MATERIALIZED (SELECT x.run, x.seq, p.arrival FROM plain p JOIN romulus.waits x ON x.run = p.run AND x.seq = p.seq
+    WHERE x.event IS NULL ORDER BY x.run, x.seq FOR UPDATE OF x),
+matched AS (UPDATE romulus.waits x SET event = l.arrival FROM locked l WHERE x.run = l.run AND x.seq = l.seq AND x.event IS NULL
+    RETURNING x.run, x.event, x.namespace, x.name, x.correlation_id),
+taken AS (DELETE FROM romulus.unmatched u USING matched m WHERE u.namespace = m.namespace AND u.name = m.name
+    AND u.correlation_id = m.correlation_id AND u.arrival = m.event),
+woken AS (INSERT INTO romulus.wakes (run) SELECT run FROM matched ORDER BY run)
+SELECT DISTINCT b.namespace, b.name, b.correlation_id, EXISTS (SELECT 1 FROM odd o WHERE o.namespace = b.namespace AND o.name = b.name
+    AND o.correlation_id = b.correlation_id) FROM pairs b
+"""  # noqa: S608
+UNMATCHED: Final[LiteralString] = (
+    "SELECT arrival FROM romulus.unmatched WHERE namespace = $1 AND name = $2 AND correlation_id = $3 ORDER BY arrival LIMIT $4"
+)
+OFFERED: Final[LiteralString] = (
+    "SELECT w.run, w.seq, w.shared FROM romulus.waits w WHERE w.namespace = $1 AND w.name = $2 AND w.correlation_id = $3 "
+    "AND w.event IS NULL AND (w.include_late OR NOT EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = $4 AND d.run = w.run "
+    "AND d.how = 'late')) ORDER BY w.key"
+)
+GIVE: Final[LiteralString] = """
+WITH locked AS MATERIALIZED (SELECT w.run, w.seq FROM unnest($1::bigint[], $2::integer[]) t (run, seq)
+    JOIN romulus.waits w ON w.run = t.run AND w.seq = t.seq WHERE w.event IS NULL ORDER BY w.run, w.seq FOR UPDATE OF w),
+matched AS (UPDATE romulus.waits w SET event = $3 FROM locked l WHERE w.run = l.run AND w.seq = l.seq AND w.event IS NULL
+    RETURNING w.run, w.seq, w.namespace, w.name, w.correlation_id),
+taken AS (DELETE FROM romulus.unmatched u USING (SELECT DISTINCT namespace, name, correlation_id FROM matched) m
+    WHERE u.namespace = m.namespace AND u.name = m.name AND u.correlation_id = m.correlation_id AND u.arrival = $3),
+woken AS (INSERT INTO romulus.wakes (run) SELECT run FROM matched ORDER BY run)
+SELECT run, seq FROM matched
+"""
+DONE: Final[LiteralString] = "DELETE FROM romulus.to_match WHERE key = ANY($1::bigint[])"
+
+
+async def head(session: Session, limit: int) -> list[tuple[int, Queue]]:
+    """Return the first rows of `to_match`: their keys, and the queues they speak of."""
+    return [(key, (namespace, name, correlation)) for key, namespace, name, correlation in await session.rows("match.head", HEAD, limit)]
+
+
+async def match(session: Session, rows: Sequence[tuple[int, Queue]], limit: int) -> None:
+    """Match the queues that *rows* speak of, inside the open transaction."""
+    queues = sorted({queue for _, queue in rows})
+    await session.rows("match.lock", LOCK, LOCK_CLASS, sorted({_lock(queue) for queue in queues}))
+    await session.rows("match.returned", RETURNED, *_columns(queues))
+    for queue in await _match_plain(session, queues):
+        await _match_odd(session, queue, limit)
+    await session.rows("match.done", DONE, [key for key, _ in rows])
+
+
+async def _match_plain(session: Session, queues: Sequence[Queue]) -> list[Queue]:
+    """Pair oldest with oldest, for all queues at once, until no plain pair is left; return the queues that are odd."""
+    odd: list[Queue] = []
+    while queues:
+        found = await session.rows("match.pair", PAIR, *_columns(queues))
+        odd += [(namespace, name, correlation) for namespace, name, correlation, is_odd in found if is_odd]
+        queues = [(namespace, name, correlation) for namespace, name, correlation, is_odd in found if not is_odd]
+    return odd
+
+
+async def _match_odd(session: Session, queue: Queue, limit: int) -> None:
+    """Offer each event of one queue to every shared wait and to the oldest other one, leaving out runs it came too late for."""
+    for (event,) in await session.rows("match.events", UNMATCHED, *queue, limit):
+        for _ in range(TAKERS_MAX):
+            offered = await session.rows("match.offered", OFFERED, *queue, event)
+            takers = [row for row in offered if row[2]] + [row for row in offered if not row[2]][:1]
+            if not takers:
+                break
+            given = [[run for run, _, _ in takers], [seq for _, seq, _ in takers], event]
+            if await session.rows("match.give", GIVE, *given):
+                break
+
+
+def _lock(queue: Queue) -> int:
+    return int.from_bytes(blake2b("\0".join(queue).encode(), digest_size=4).digest(), "big") % LOCKS
+
+
+def _columns(queues: Sequence[Queue]) -> list[list[Any]]:
+    return [list(column) for column in zip(*queues, strict=True)]

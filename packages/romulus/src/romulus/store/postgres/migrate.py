@@ -1,0 +1,168 @@
+"""The migrator: makes or upgrades the schema under an advisory lock, and verifies the schema that is actually there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+from romulus.core.errors import ConfigurationError, StoreSchemaError
+
+from .faults import state_of
+from .pool import DRIVER_ERRORS, Pool
+from .schema import COMPATIBLE, TABLES, VERSION
+from .session import OwnSession
+
+# Number n leads from schema n - 1 to n. Additive within a major version: workers of the release before keep working.
+MIGRATIONS: Final[tuple[Sequence[LiteralString], ...]] = (TABLES,)
+assert len(MIGRATIONS) == VERSION
+
+LOCK: Final[LiteralString] = "SELECT set_config('lock_timeout', '60s', true), pg_advisory_xact_lock(1383034229, -1)"
+THERE: Final[LiteralString] = "SELECT to_regclass('romulus.meta') IS NOT NULL"
+META: Final[LiteralString] = "SELECT name, value FROM romulus.meta"
+COLUMNS: Final[LiteralString] = (
+    "SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END "
+    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid "
+    "WHERE n.nspname = 'romulus' AND c.relkind IN ('r', 'p') AND a.attnum > 0 AND NOT a.attisdropped"
+)
+INDEXES: Final[LiteralString] = (
+    "SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE n.nspname = 'romulus' AND i.indisvalid"
+)
+RIGHTS: Final[LiteralString] = (
+    "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'romulus' AND c.relkind = 'r' "
+    "AND c.relname <> 'meta' AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT') "
+    "AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE')) ORDER BY 1"
+)
+INCARNATION: Final[LiteralString] = "INSERT INTO romulus.meta (name, value) VALUES ('incarnation', $1)"
+MARK: Final[LiteralString] = (
+    "INSERT INTO romulus.meta (name, value) VALUES ('version', $1), ('compatible', $2) ON CONFLICT (name) DO UPDATE SET "
+    "value = excluded.value"
+)
+
+
+async def prepare(pool: Pool) -> None:
+    """Bring the database to this release's schema; several processes may try at once, one does it.
+
+    Raises:
+        StoreSchemaError: a newer, interrupted or altered schema. ConfigurationError: this role may not migrate or use it.
+    """
+    if await version_of(pool) < VERSION:
+        await _migrate(pool)
+    await verify(pool)
+
+
+async def check(pool: Pool) -> str:
+    """Return in words what `prepare` would do; raise what it would raise."""
+    version = await version_of(pool)
+    if version < VERSION:
+        return f"schema {version} would be migrated to {VERSION}"
+    await verify(pool)
+    return f"schema {version} is up to date"
+
+
+def plain_sql(version: int = 0) -> str:
+    """Return the migrations from schema *version* as SQL for an administrator to apply, marks included."""
+    statements = [statement for migration in MIGRATIONS[version:] for statement in migration]
+    marks = f"INSERT INTO romulus.meta (name, value) VALUES ('version', '{VERSION}'), ('compatible', '{COMPATIBLE}')"  # noqa: S608
+    marks += " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
+    if version == 0:
+        statements.append("INSERT INTO romulus.meta (name, value) VALUES ('incarnation', replace(gen_random_uuid()::text, '-', ''))")
+    return ";\n".join(["BEGIN", *statements, marks, "COMMIT"]) + ";\n"
+
+
+async def version_of(pool: Pool) -> int:
+    """Return the schema version that the database says it has, 0 for none.
+
+    Raises:
+        StoreSchemaError: it is newer than this release can work with, or a migration was interrupted.
+    """
+    meta = await pool.read(_meta)
+    if meta is None:
+        return 0
+    version, compatible = int(meta.get("version", 0)), int(meta.get("compatible", 0))
+    if not version:
+        raise StoreSchemaError(f"{pool.place.shown} has a schema romulus that says no version: restore a backup, or drop it if it is empty")
+    if compatible > VERSION:
+        raise StoreSchemaError(
+            f"{pool.place.shown} has schema {version}, which needs a release for schema {compatible} or newer; "
+            f"this one is for schema {VERSION}: upgrade it"
+        )
+    return version
+
+
+async def verify(pool: Pool) -> None:
+    """Compare the schema that is there with the one expected; what a newer release added is no fault.
+
+    Raises:
+        StoreSchemaError: naming what is missing or altered. ConfigurationError: rights are missing.
+    """
+    columns = {f"{table}.{column}": kind for table, column, kind in await pool.rows("schema.columns", COLUMNS)}
+    indexes = {name for (name,) in await pool.rows("schema.indexes", INDEXES)}
+    expected, wanted = expected_columns(), expected_indexes()
+    wrong = [f"{name} is missing" for name in sorted(expected.keys() - columns.keys())]
+    wrong += [f"{name} is {columns[name]}, not {expected[name]}" for name in sorted(expected.keys() & columns.keys())
+              if columns[name] != expected[name]]  # fmt: skip
+    wrong += [f"index {name} is missing or invalid" for name in sorted(wanted - indexes)]
+    if wrong:
+        raise StoreSchemaError(
+            f"{pool.place.shown} says it has schema {VERSION}, but {', '.join(wrong[:10])}: the schema was changed by hand; restore "
+            f"a backup"
+        )
+    lacking = [name for (name,) in await pool.rows("schema.rights", RIGHTS)]
+    if lacking:
+        raise ConfigurationError(
+            f"{pool.place.shown}: this role may not read and write romulus.{', romulus.'.join(lacking)}: grant it that"
+        )
+
+
+def expected_columns() -> dict[str, str]:
+    """Return "table.column" → type of everything that the migrations make, as the catalogue words it."""
+    found: dict[str, str] = {}
+    for table, body in re.findall(r"CREATE TABLE romulus\.(\w+) \((.*)\)", _text(), re.MULTILINE):
+        for column, kind, constraint in re.findall(r"(?:^|, )(\w+) (bigint|integer|text|boolean|bytea)([^,]*)", body):
+            strict = "NOT NULL" in constraint or "IDENTITY" in constraint
+            found[f"{table}.{column}"] = kind + (" not null" if strict else "")
+    return found
+
+
+def expected_indexes() -> set[str]:
+    """Return the names of the indexes that the migrations make."""
+    return set(re.findall(r"CREATE (?:UNIQUE )?INDEX (\w+)", _text()))
+
+
+def _text() -> str:
+    return "\n".join(" ".join(statement.split()) for migration in MIGRATIONS for statement in migration)
+
+
+async def _meta(session: OwnSession) -> dict[str, str] | None:
+    if not await session.value("schema.there", THERE):
+        return None
+    return {row[0]: row[1] for row in await session.rows("schema.meta", META)}
+
+
+async def _migrate(pool: Pool) -> None:
+    try:
+        await pool.write(_upgrade)
+    except DRIVER_ERRORS as error:
+        raise StoreSchemaError(f"{pool.place.shown}: the migration failed and was undone ({error})") from error
+    except Exception as error:
+        if state_of(error.__cause__ or error) == "42501":
+            raise ConfigurationError(
+                f"{pool.place.shown}: this role may not make or change the schema romulus: run `romulus migrate` as one that may, "
+                "or have the SQL of `romulus migrate --sql` applied"
+            ) from error
+        raise
+
+
+async def _upgrade(session: OwnSession) -> None:
+    await session.rows("schema.lock", LOCK)
+    meta = await _meta(session)  # again, under the lock: another process may have been first
+    version = int((meta or {}).get("version", 0))
+    for number in range(version, VERSION):
+        for statement in MIGRATIONS[number]:
+            await session.plain("schema.migrate", statement)
+    if version == 0:
+        await session.rows("schema.incarnation", INCARNATION, f"{session.host.random_bits(128):032x}")
+    if version < VERSION:
+        await session.rows("schema.mark", MARK, str(VERSION), str(COMPATIBLE))

@@ -1,0 +1,54 @@
+"""Where a PostgreSQL store is: the URL, taken apart once, and never shown with its password."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+
+from romulus.core.errors import ConfigurationError
+
+FORM: Final = "write postgresql://user:password@host:5432/database"
+POOLERS: Final = ("none", "session", "transaction")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to connect, and through what."""
+
+    dsn: str  # for the driver, password included
+    shown: str  # for messages, listings and `Store.url`
+    pooler: str | None = None  # one of POOLERS where the URL says it, else found out at connect
+
+
+def place_of(url: str) -> Place:
+    """Return the place that *url* names.
+
+    Raises:
+        ConfigurationError: it is not a PostgreSQL URL.
+    """
+    if any(character.isspace() or character == "\0" for character in url):
+        raise ConfigurationError(f"the store URL holds a space or a control character: {FORM}")
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise ConfigurationError(f"the store URL cannot be read ({error}): {FORM}") from None
+    if parts.fragment:
+        raise ConfigurationError(f"the store URL has a '#': escape it as %23 in a password ({FORM})")
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    pooler = next((value for name, value in options if name == "pooler"), None)
+    if pooler is not None and pooler not in POOLERS:
+        raise ConfigurationError(f"the store URL says pooler={pooler!r}: it is one of {', '.join(POOLERS)}")
+    kept = urlencode([(name, value) for name, value in options if name != "pooler"])
+    shown = urlunsplit(("postgresql", _without_password(parts.netloc), parts.path, _without_secret(options), ""))
+    return Place(urlunsplit(("postgresql", parts.netloc, parts.path, kept, "")), shown, pooler)
+
+
+def _without_password(netloc: str) -> str:
+    user, at, host = netloc.rpartition("@")
+    return quote(unquote(user.partition(":")[0])) + at + host
+
+
+def _without_secret(options: list[tuple[str, str]]) -> str:
+    return urlencode([(name, value) for name, value in options if name not in ("password", "passfile", "sslpassword")])

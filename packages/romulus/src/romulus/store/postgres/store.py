@@ -1,0 +1,277 @@
+"""The PostgreSQL store: each promise of the contract, routed to the module that keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar, cast
+
+from romulus.core.errors import CommitUnknown, StoreUnavailable
+from romulus.core.machine import RunStatus
+from romulus.core.ports import Host
+from romulus.core.record import Entry, Generation, Record, Run, WorkerRow
+from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Received, Transition, Verdict
+from romulus.store.contract import ClaimRequest, Claims, Evidence, Freed, Lease, Listed, RunFilter, Store, StoredEvent, StoredWait
+from romulus.store.hub import Hub
+from romulus.store.sqlite.grouping import Grouped
+
+from . import apply, changing, claiming, evidence, matching, migrate, reading, sending, starting, waking, workers
+from .changing import Decide
+from .clock import Clock
+from .lease import PostgresLease
+from .listening import Listener
+from .notifying import Notifier
+from .place import Place
+from .pool import Pool
+from .session import OwnSession
+from .transaction import PostgresTransaction
+from .using import Using
+
+T = TypeVar("T")
+
+CONNECTIONS: Final = 6  # for everything but leases, listening and steps
+STEPS_MAX: Final = 10  # transactional steps at a time
+HEALED_MAX: Final = 500  # forgotten runs woken by one sweep
+RESENDS_MAX: Final = 5  # times a start or send whose commit got no answer is repeated: their IDs make that harmless
+
+
+class PostgresStore:
+    """The contract (`romulus.store.contract.Store`) on one PostgreSQL database."""
+
+    def __init__(self, place: Place, host: Host) -> None:
+        self.url = place.shown
+        self.hub = Hub()
+        self._place, self._host = place, host
+        self._pool = Pool(place, host, CONNECTIONS)
+        self._steps = Pool(place, host, STEPS_MAX)
+        token = f"{host.random_bits(64):016x}"
+        self._notifier = Notifier(self._pool, host, token)
+        self._listener = Listener(place, host, token)
+        self._clock = Clock(self._pool, host)
+        self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
+        self._sends: Grouped[NewEvent, Received | EventClash] = Grouped(host, self._send)
+        self._doubts: dict[str, list[int]] = {}  # owner: times of claims whose commit got no answer
+        self._missed: set[str] = set()  # owners some of whose wakes were taken in a commit that got no answer
+
+    # ---- life ------------------------------------------------------------------------------
+    async def open(self) -> None:
+        """Connect, verify the schema and migrate a new or older one."""
+        await self._pool.open()
+        self._steps.pooled = self._pool.pooled
+        try:
+            await migrate.prepare(self._pool)
+            await self._clock.read()
+        except BaseException:
+            await self._pool.close()
+            raise
+
+    async def close(self) -> None:
+        """Wait for what is being written, then disconnect."""
+        await self._starts.idle()
+        await self._sends.idle()
+        await self._notifier.close()
+        await self._listener.close()
+        await self._steps.close()
+        await self._pool.close()
+
+    async def now(self) -> int:
+        """Return the server's clock."""
+        return await self._clock.read()
+
+    def estimated_now(self) -> int:
+        """Return the server's clock as last read, plus the time gone by since."""
+        return self._clock.estimate()
+
+    @property
+    def listening(self) -> bool:
+        """Return whether others' commits are heard of at once; False: they are polled for."""
+        return self._listener.listening
+
+    # ---- clients ---------------------------------------------------------------------------
+    async def start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
+        """Create every run whose (namespace, ID) is free."""
+        return await self._starts.submit(runs)
+
+    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+        """Store each event and queue it for matching."""
+        return await self._sends.submit(events)
+
+    async def change(self, namespace: str, run_id: str, decide: Decide) -> tuple[Run, Run] | None:
+        """Read a run row, let *decide* say what it becomes, write that."""
+        changed = await self._pool.write(lambda s: changing.change(s, namespace, run_id, decide))
+        if changed is not None:
+            self._told()
+            self.hub.changed(namespace, run_id)
+        return changed
+
+    def using(self, connection: Any) -> Store:
+        """Return a view that writes in the caller's open transaction."""
+        return cast("Store", Using(self, self._host, connection))  # what is not its own is this store's
+
+    # ---- reads -----------------------------------------------------------------------------
+    async def run(self, namespace: str, run_id: str) -> Run | None:
+        """Return a run's row."""
+        return await self._pool.read(lambda s: reading.run(s, namespace, run_id))
+
+    async def record(self, namespace: str, run_id: str) -> Record | None:
+        """Return a run's record without entries."""
+        return await self._pool.read(lambda s: reading.record(s, namespace, run_id))
+
+    async def generations(self, run: int) -> Sequence[Generation]:
+        """Return every generation of a run."""
+        return await self._pool.read(lambda s: reading.generations(s, run))
+
+    async def history(self, generation: int, start: int, limit: int) -> Sequence[Entry]:
+        """Return entries from position *start*."""
+        return await self._pool.read(lambda s: reading.history(s, generation, start, limit))
+
+    async def runs(self, where: RunFilter, after: str | None, limit: int) -> Listed[Run]:
+        """Return a page of runs."""
+        return await self._pool.read(lambda s: reading.runs(s, where, after, limit))
+
+    async def events(self, namespace: str, matched: bool | None, after: str | None, limit: int) -> Listed[StoredEvent]:
+        """Return a page of events."""
+        return await self._pool.read(lambda s: reading.events(s, namespace, matched, after, limit))
+
+    async def waits(self, namespace: str, after: str | None, limit: int) -> Listed[StoredWait]:
+        """Return a page of open waits."""
+        return await self._pool.read(lambda s: reading.waits(s, namespace, after, limit))
+
+    async def workers(self, namespace: str) -> Sequence[WorkerRow]:
+        """Return registered workers."""
+        return await self._pool.read(lambda s: workers.listed(s, namespace))
+
+    async def evidence(self, run: int) -> Sequence[Evidence]:
+        """Return a run's evidence."""
+        return await self._pool.read(lambda s: reading.evidence(s, run))
+
+    def changes(self) -> AsyncIterator[None]:
+        """Yield soon after others have committed."""
+        return self._listener.changes()
+
+    # ---- workers ---------------------------------------------------------------------------
+    async def register(self, worker: WorkerRow, lease: int) -> Lease:
+        """Insert the worker's row and return its lease."""
+        self._pool.lock_ms = min(self._pool.lock_ms, lease // 10_000)
+        begun = self._host.monotonic()
+        await self._repeatable(lambda s: workers.register(s, worker, lease))
+        return PostgresLease(self._place, self._host, self._pool.pooled, worker.id, lease, begun)
+
+    async def deregister(self, worker_id: str) -> None:
+        """Remove a worker's row."""
+        await self._repeatable(lambda s: workers.deregister(s, worker_id))
+        self._told()
+
+    async def mark_stopping(self, worker_id: str) -> None:
+        """Show that the worker claims nothing any more."""
+        await self._repeatable(lambda s: workers.mark_stopping(s, worker_id))
+
+    async def mark_dead(self, worker_id: str) -> None:
+        """Mark a worker dead now."""
+        await self._repeatable(lambda s: workers.mark_dead(s, worker_id))
+
+    async def reopen_held(self, namespace: str, serves: Sequence[tuple[str, str, str]], to: RunStatus) -> int:
+        """Make runs held for their code claimable again."""
+        return await self._repeatable(lambda s: workers.reopen_held(s, namespace, serves, to))
+
+    async def claim(self, request: ClaimRequest, to: RunStatus) -> Claims:
+        """Claim due runs. Nothing is written, and no lock taken, while nothing is due."""
+        begun = self._host.monotonic()
+        seen = await self._pool.read(lambda s: claiming.look(s, request))
+        self._clock.seen(seen.now, begun)
+        doubts = self._doubts.get(request.owner, [])
+        if seen.idle and not doubts:
+            return Claims((), seen.later if seen.live else None)
+        return await self._claim(request, to, seen, doubts)
+
+    async def reclaim(self, run: int, owner: str) -> Record | None:
+        """Take a new fence on a run that *owner* still owns."""
+        return await self._repeatable(lambda s: claiming.reclaim(s, run, owner))
+
+    async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
+        """Write every transition whose guards hold, in one commit."""
+        verdicts = await apply.apply(self._pool, transitions)
+        if any(apply.concerns_others(t) for t in transitions):
+            self._notifier.soon()
+        return verdicts
+
+    async def match(self, limit: int) -> int:
+        """Match queued events and waits."""
+        rows = await self._pool.read(lambda s: matching.head(s, limit))
+        if rows:
+            await self._repeatable(lambda s: matching.match(s, rows, limit))
+            self._notifier.soon()
+        return len(rows)
+
+    async def pulse(self, owner: str) -> Sequence[Record]:
+        """Take the `wakes` of runs that *owner* owns."""
+        try:
+            keys = await self._pool.statement(lambda s: waking.take(s, owner))
+        except CommitUnknown as error:
+            self._missed.add(owner)
+            raise StoreUnavailable(str(error)) from error
+        if owner in self._missed:  # some may have been taken without an answer: every run looks again
+            keys = await self._pool.read(lambda s: waking.owned(s, owner))
+        records = await self._pool.read(lambda s: reading.records(s, keys))
+        self._missed.discard(owner)
+        return records
+
+    async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
+        """Mark workers dead, then free runs of dead or unknown owners."""
+        forgotten = await self._pool.read(lambda s: waking.forgotten(s, HEALED_MAX))
+        if forgotten:
+            await self._repeatable(lambda s: waking.wake_dealt(s, forgotten))
+        over, lost = await self._pool.read(workers.over), await self._pool.read(workers.lost)
+        if not over and not lost:
+            return Freed()
+        freed = await self._repeatable(lambda s: workers.sweep(s, limit, to, alone_after, pause))
+        self._notifier.soon()
+        return freed
+
+    async def keep_evidence(self, run: int, evidence_: Evidence) -> None:
+        """Append evidence."""
+        await self._repeatable(lambda s: evidence.keep(s, run, evidence_))
+
+    async def transaction(self) -> PostgresTransaction:
+        """Begin a transaction for a transactional step."""
+        transaction = PostgresTransaction(self._steps, self._pool)
+        await transaction.begin()
+        return transaction
+
+    # ---- inside ----------------------------------------------------------------------------
+    async def _start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
+        answers = await self._resent(lambda s: starting.start(s, runs))
+        self._told()
+        return answers
+
+    async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+        answers = await self._resent(lambda s: sending.send(s, events))
+        self._told()
+        return answers
+
+    def _told(self) -> None:
+        self.hub.poke()
+        self._notifier.soon()
+
+    async def _claim(self, request: ClaimRequest, to: RunStatus, seen: claiming.Look, doubts: list[int]) -> Claims:
+        times: list[int] = []
+        try:
+            return await self._pool.write(lambda s: claiming.claim(s, request, to, seen, doubts, times))
+        except CommitUnknown as error:
+            self._doubts.setdefault(request.owner, []).extend(times)
+            raise StoreUnavailable(str(error)) from error
+
+    async def _repeatable(self, work: Callable[[OwnSession], Awaitable[T]]) -> T:
+        """Run *work* in a transaction that does no harm when it is done twice: what is unknown is as good as not done."""
+        try:
+            return await self._pool.write(work)
+        except CommitUnknown as error:
+            raise StoreUnavailable(str(error)) from error
+
+    async def _resent(self, work: Callable[[OwnSession], Awaitable[T]]) -> T:
+        """Run *work*, which is known again by its IDs, until it gets an answer."""
+        for _ in range(RESENDS_MAX):
+            try:
+                return await self._pool.write(work)
+            except CommitUnknown:
+                continue
+        return await self._pool.write(work)

@@ -1,0 +1,67 @@
+"""Waking parked runs: `wakes` of unowned runs become due times, `wakes` of owned ones are their owner's to take."""
+
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, LiteralString
+
+from .session import Session
+
+AT_ONCE: Final[LiteralString] = (
+    "wake_at = least(r.wake_at, c.now), lane = CASE r.priority WHEN 0 THEN 0 ELSE 1 END, "
+    "queue_at = least(r.wake_at, c.now) - r.priority::bigint * 10000000"
+)
+# Rows that somebody else has locked are left: their wakes stay, and whoever comes next sees what became of them.
+SLEEPING: Final[LiteralString] = (
+    "SELECT r.key FROM romulus.runs r WHERE r.owner IS NULL AND r.key IN (SELECT run FROM romulus.wakes) ORDER BY r.key "
+    "FOR UPDATE OF r SKIP LOCKED"
+)
+# The rows are locked: every deposit whose wake is deleted here was committed before, and the run's next record shows it.
+WAKE: Final[LiteralString] = (
+    "WITH c AS MATERIALIZED (SELECT romulus.clock() AS now), "
+    f"woken AS (UPDATE romulus.runs r SET {AT_ONCE} FROM c WHERE r.key = ANY($1::bigint[]) AND r.status = 'waiting') "
+    "DELETE FROM romulus.wakes w WHERE w.run = ANY($1::bigint[])"
+)
+DEALT: Final[LiteralString] = (
+    "EXISTS (SELECT 1 FROM romulus.waits w WHERE w.run = r.key AND w.event IS NOT NULL) AND r.owner IS NULL AND r.status = 'waiting' "
+    "AND (r.wake_at IS NULL OR r.wake_at > (SELECT romulus.clock()))"
+)
+WAKE_DEALT: Final[LiteralString] = (
+    "WITH c AS MATERIALIZED (SELECT romulus.clock() AS now) "
+    f"UPDATE romulus.runs r SET {AT_ONCE} FROM c WHERE r.key IN (SELECT r.key FROM romulus.runs r WHERE r.key = "
+    f"ANY($1::bigint[]) AND {DEALT} "
+    "ORDER BY r.key FOR UPDATE SKIP LOCKED)"
+)
+FORGOTTEN: Final[LiteralString] = (
+    f"SELECT DISTINCT r.key FROM romulus.waits d JOIN romulus.runs r ON r.key = d.run WHERE d.event IS NOT NULL AND {DEALT} LIMIT $1"
+)
+TAKE: Final[LiteralString] = "DELETE FROM romulus.wakes w USING romulus.runs r WHERE r.key = w.run AND r.owner = $1 RETURNING w.run"
+OWNED: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE owner = $1"
+
+
+async def waken(session: Session) -> None:
+    """Turn the `wakes` of unowned runs into due times, inside the open transaction."""
+    keys = [key for (key,) in await session.rows("wakes.sleeping", SLEEPING)]
+    if keys:
+        await session.rows("wakes.wake", WAKE, keys)
+
+
+async def wake_dealt(session: Session, keys: Sequence[int]) -> None:
+    """Make those of the parked runs *keys* due whose waits hold an event already."""
+    await session.rows("wakes.dealt", WAKE_DEALT, list(keys))
+
+
+async def forgotten(session: Session, limit: int) -> list[int]:
+    """Return parked runs whose waits hold an event and that nobody woke: a process died right after it had parked them."""
+    return [key for (key,) in await session.rows("wakes.forgotten", FORGOTTEN, limit)]
+
+
+async def take(session: Session, owner: str) -> list[int]:
+    """Delete the `wakes` of runs that *owner* owns and return these runs."""
+    return sorted({run for (run,) in await session.rows("wakes.take", TAKE, owner)})
+
+
+async def owned(session: Session, owner: str) -> list[int]:
+    """Return every run that *owner* owns."""
+    return sorted(key for (key,) in await session.rows("wakes.owned", OWNED, owner))

@@ -1,0 +1,17 @@
+"""One file is on one machine: another boot in a worker's row is an earlier boot of this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from romulus.store import open_store
+from tests.store.kit import LEASE, PENDING, MovableHost, worker
+
+
+async def test_a_lease_of_another_boot_is_over_at_once(tmp_path: Path, host: MovableHost) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", host)
+    await store.open()
+    (await store.register(worker(host, "w1", boot="before"), LEASE)).close()
+
+    assert list((await store.sweep(10, PENDING)).dead) == ["w1"]
+    await store.close()
