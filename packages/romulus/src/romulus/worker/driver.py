@@ -186,12 +186,18 @@ class RunDriver:
     def advance_with(self, outcome: Outcome) -> tuple[Draft, Transition] | None:
         """Take a turn with a transactional step's outcome; its transition is in flight, for the step's own commit to write."""
         draft = Draft(self.engine.next_transition_id())
-        self.queue.appendleft(outcome)
+        others, self.queue = self.queue, deque[Delivery]([outcome])  # the others wait: if this commit is undone they are not
         transition = self._make(draft)
+        self.queue.extend(others)
         if transition is None:
             return None
         self.in_flight = draft
         return draft, transition
+
+    def undone(self) -> None:
+        """The step's transaction was rolled back, or may have been: the record says, and the code is rebuilt from it."""
+        if not self.gone:
+            self.engine.owner.rebuild(self)
 
     def reserve(self, granted: Callable[[], object]) -> None:
         """Keep the in-flight slot for a transactional step, from before its transaction: *granted* is called when it has it.
@@ -235,7 +241,7 @@ class RunDriver:
         if verdict is Verdict.APPLIED:
             self._applied(draft, transition)
         elif verdict is Verdict.REFUSED:
-            self.engine.owner.rebuild(self)
+            self.engine.owner.rebuild(self, transition)
         elif transition.entries or transition.change is not Change.HOLD:
             self.submit(draft, holding.uncommittable(self, draft, transition, str(verdict)))
         else:

@@ -43,8 +43,8 @@ class Owner(Protocol):
     def doubt(self) -> None:
         """What the store holds in this worker's name is not known: give the name up with all that it may own."""
 
-    def rebuild(self, driver: RunDriver) -> None:
-        """The run's transition was refused: take it again if it is still ours."""
+    def rebuild(self, driver: RunDriver, refused: Transition | None = None) -> None:
+        """The run's transition was refused: take it again if it is still ours, and save the outcomes it had."""
 
     def hold_from_thread(self, transition: Transition) -> None:
         """Write a held transition from another thread than the loop's, which is stuck."""

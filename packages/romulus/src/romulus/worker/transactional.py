@@ -112,10 +112,13 @@ class Transactional:
     async def _commit(self, work: Work, transaction: Transaction, draft: Draft, transition: Transition) -> None:
         host, driver = self._engine.host, work.driver
         try:
-            answer: Verdict | BatchRejected = await transaction.commit(transition)
+            applied = await transaction.commit(transition) is Verdict.APPLIED
         except (CommitUnknown, StoreUnavailable, BatchRejected):
-            answer = Verdict.REFUSED  # rebuilt by replay: the record says whether it was applied
-        host.call_soon(driver.answered, draft, transition, answer)
+            applied = False  # or not known: resubmitting it alone would record an outcome without the step's own writes
+        if applied:
+            host.call_soon(driver.answered, draft, transition, Verdict.APPLIED)
+        else:
+            host.call_soon(driver.undone)
 
 
 class _Slot:

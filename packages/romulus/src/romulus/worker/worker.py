@@ -12,9 +12,9 @@ from romulus.authoring.refusal import install
 from romulus.authoring.registry import Registry
 from romulus.authoring.resource import ResourceSet
 from romulus.core.errors import CommitUnknown, StoreUnavailable
-from romulus.core.machine import Change, RunStatus, after
+from romulus.core.machine import RunStatus
 from romulus.core.ports import Host
-from romulus.core.record import HoldKind, Record, Run, WorkerRow
+from romulus.core.record import Entry, HoldKind, Record, Run, WorkerRow
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import Lease, Store
 
@@ -29,6 +29,7 @@ from .loader import Loader
 from .maintenance import Maintenance
 from .memory import Memory
 from .patience import patient
+from .salvage import finished, outcomes_alone
 from .settings import WorkerSettings
 from .slots import Slots
 from .transactional import Transactional
@@ -151,11 +152,12 @@ class Worker:
         self.claimer.room_made()
         self._freed.set()
 
-    def rebuild(self, driver: RunDriver) -> None:
+    def rebuild(self, driver: RunDriver, refused: Transition | None = None) -> None:
         """Take a run again whose transition was refused; it is lost if its claim is no longer ours."""
+        outcomes = finished(driver, refused)
         driver.drop()
         self.memory.leave(driver)
-        self._spawn(self._reclaim(driver), f"reclaim {driver.run.id}")
+        self._spawn(self._reclaim(driver.run, outcomes), f"reclaim {driver.run.id}")
 
     def has_other_code(self, run: Run, excluded: str) -> bool:
         """Return whether another live worker has code for the run that it has not excluded."""
@@ -208,14 +210,18 @@ class Worker:
         self.id = self._fresh_id()
         await self._register()
 
-    async def _reclaim(self, driver: RunDriver) -> None:
-        run = driver.run
+    async def _reclaim(self, run: Run, outcomes: Sequence[Entry] = ()) -> None:
+        """Take a new fence; save the outcomes that the dropped driver had in hand; rebuild from the record."""
         record = await patient(self.host, self.settings.poll, lambda: self.store.reclaim(run.key, self.id))
         if record is None or self.stopping:
             log.warning("run %r: claim %d is no longer the current one; what this worker did for it last was refused", run.id, run.fence)
             self._freed.set()
             return
-        self.host.call_soon(self.loader.rebuild if record.run.position else self.loader.take, record)
+        saved = outcomes_alone(self.engine, outcomes, record)
+        if saved is not None:
+            self.engine.committer.submit(saved, lambda _: self._spawn(self._reclaim(run), f"reclaim {run.id}"))
+        else:
+            self.host.call_soon(self.loader.rebuild if record.run.position else self.loader.take, record)
 
     def _unopened(self, record: Record, error: BaseException) -> None:
         """Hold a run whose arguments cannot be decoded here."""
