@@ -65,7 +65,7 @@ async def test_steps_in_the_order_of_a_set_hold_the_run_while_its_first_step_run
         held = await w.until("r", "held")
 
         assert held.hold_reason is not None
-        assert "at position 0 the code asked for step 'slow' (command 1) in the worker" in held.hold_reason
+        assert "at position 0, given the same outcomes, the code asked for step 'slow' (command 1) in the worker" in held.hold_reason
         assert "for step 'slow' (command 1) with other arguments in a second interpreter" in held.hold_reason
         assert "the order of a set, hash(), id()" in held.hold_reason
     assert any(record.levelno == logging.ERROR and "not deterministic" in record.getMessage() for record in caplog.records)
@@ -77,7 +77,7 @@ async def test_a_branch_on_a_hash_holds_the_run_at_the_branch(tmp_path: Path) ->
 
         held = await w.until("r", "held")
 
-        assert "at position 1 the code asked for step" in (held.hold_reason or "")
+        assert "at position 1, given the same outcomes, the code asked for step" in (held.hold_reason or "")
 
 
 async def test_what_a_workflow_keeps_in_a_global_shows_in_the_pass_from_the_start(tmp_path: Path) -> None:
@@ -86,7 +86,9 @@ async def test_what_a_workflow_keeps_in_a_global_shows_in_the_pass_from_the_star
 
         held = await w.until("r", "held")
 
-        assert "at position 1 the code asked for step 'slow' (command 2) in the worker" in (held.hold_reason or "")
+        assert "at position 1, given the same outcomes, the code asked for step 'slow' (command 2) in the worker" in (
+            held.hold_reason or ""
+        )
 
 
 async def test_a_run_that_parked_before_it_was_found_to_differ_is_held_when_it_wakes_before_anything_begins(

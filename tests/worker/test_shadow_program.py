@@ -84,7 +84,7 @@ def test_the_second_interpreter_ends_with_its_parent_even_while_workflow_code_sp
 def test_a_program_that_runs_a_workflow_is_told_what_differs_before_it_ends(tmp_path: Path) -> None:
     done = program(tmp_path, PROGRAM + 'if __name__ == "__main__":\n    ' + RUN, ROMULUS_DEVELOPMENT="1")
 
-    assert (done.returncode, done.stderr.count("not deterministic")) in {(0, 1), (1, 2)}, done.stderr  # over before it was found; or held
+    assert "not deterministic" in done.stderr
     assert "step 'send' (command 1) with other arguments" in done.stderr
 
 

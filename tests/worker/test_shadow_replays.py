@@ -36,7 +36,7 @@ def test_a_recorded_step_that_the_code_does_not_ask_for_is_found() -> None:
     found = run.tell(Past(1, [START, recorded(0, "pack")]))
 
     assert found is not None
-    assert "at position 0 the code asked for step 'pack' (command 1) in the worker and for step 'slow' (command 1)" in found
+    assert "the code asked for step 'pack' (command 1) in the worker and for step 'slow' (command 1)" in found
 
 
 def test_a_command_that_only_the_second_interpreter_asks_for_is_found() -> None:

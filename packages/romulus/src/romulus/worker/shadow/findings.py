@@ -49,8 +49,8 @@ def undecodable(position: int, error: Undecodable) -> str:
 
 def _said(position: int, here: str, there: str) -> str:
     return (
-        f"the workflow code is not deterministic: given the same {position} journal entries, at position {position} the code {here} in the "
-        f"worker and {there} in a second interpreter with another hash seed; {CAUSES}"
+        f"the workflow code is not deterministic: at position {position}, given the same outcomes, the code {here} in the worker and "
+        f"{there} in a second interpreter with another hash seed; {CAUSES}"
     )
 
 

@@ -109,7 +109,9 @@ class SecondInterpreter:
     async def _spawn(self) -> asyncio.subprocess.Process:
         code = f"import sys; sys.path[:] = {sys.path!r}; from romulus.worker.shadow.interpreter import main; main()"
         environment, pipe = _environment(self._host, os.environ), asyncio.subprocess.PIPE
-        return await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdin=pipe, stdout=pipe, env=environment)
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, stdin=pipe, stdout=pipe, env=environment, start_new_session=True  # Ctrl-C is for the worker
+        )  # fmt: skip
 
     async def _listen(self, process: asyncio.subprocess.Process) -> bool:
         """Hand on what the process says until it ends; False once it has said that it cannot import the App."""
