@@ -65,10 +65,12 @@ class Process:
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
-    def freeze(self) -> None:
+    def suspend(self) -> None:
+        """SIGSTOP, in the middle of whatever it does."""
         os.killpg(self.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
+        """SIGCONT."""
         os.killpg(self.pid, signal.SIGCONT)
 
     def terminate(self) -> None:
@@ -82,8 +84,10 @@ class Stage:
     def __init__(self, directory: Path, client: romulus.AsyncClient, url: str) -> None:
         self.directory, self.client, self.url = directory, client, url
         self.processes: list[Process] = []
+        found = os.environ.get("PYTHONPATH")
         self.environment = {
-            "ROMULUS_STORE": url, DIRECTORY: str(directory), "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1",
+            "ROMULUS_STORE": url, DIRECTORY: str(directory), "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": f"{ROOT}{os.pathsep}{found}" if found else str(ROOT),
         }  # fmt: skip
 
     # ---- processes -------------------------------------------------------------------------------
@@ -119,6 +123,24 @@ class Stage:
         code = process.exit_code
         assert code is not None
         return code
+
+    async def freeze(self, process: Process) -> None:
+        """SIGSTOP a process outside of a write: inside one it holds the file's lock, and nobody writes until it goes on."""
+        process.suspend()
+        while not self._writable():
+            process.thaw()
+            await asyncio.sleep(0.01)
+            process.suspend()
+
+    def _writable(self) -> bool:
+        with self.database() as connection:
+            connection.set_busy_timeout(500)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except apsw.BusyError:
+                return False
+            connection.execute("ROLLBACK")
+        return True
 
     async def stop(self, process: Process) -> None:
         """SIGTERM a process and require a graceful end."""
