@@ -161,7 +161,7 @@ async def test_a_claim_that_was_taken_over_cannot_write(store: Store, host: Mova
 async def test_reclaiming_takes_a_new_fence_and_voids_the_old_one(store: Store, host: MovableHost) -> None:
     record = await claimed(store, host)
 
-    anew = await store.reclaim(record.run.key, "w1")
+    anew = await store.reclaim(record.run.key, "w1", record.run.fence)
 
     assert anew is not None
     assert anew.run.fence > record.run.fence
@@ -172,8 +172,17 @@ async def test_reclaiming_takes_a_new_fence_and_voids_the_old_one(store: Store, 
 async def test_only_the_owner_can_reclaim(store: Store, host: MovableHost) -> None:
     record = await claimed(store, host)
 
-    assert await store.reclaim(record.run.key, "w2") is None
+    assert await store.reclaim(record.run.key, "w2", record.run.fence) is None
     assert (await again(store, record)).run.fence == record.run.fence
+
+
+async def test_an_earlier_claim_of_the_same_owner_cannot_be_reclaimed(store: Store, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    anew = await store.reclaim(record.run.key, "w1", record.run.fence)
+    assert anew is not None
+
+    assert await store.reclaim(record.run.key, "w1", record.run.fence) is None
+    assert (await again(store, record)).run.fence == anew.run.fence
 
 
 async def test_progress_forgets_lost_claims_and_an_arming_alone_does_not(store: Store, host: MovableHost) -> None:

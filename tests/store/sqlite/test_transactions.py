@@ -59,7 +59,7 @@ async def test_a_steps_writes_and_its_transition_are_one_commit(store: Store, pa
 
 async def test_a_refused_transition_undoes_the_steps_writes_and_is_kept_as_evidence(store: Store, path: Path, host: MovableHost) -> None:
     record = await claimed(store, host)
-    await store.reclaim(record.run.key, "w1")
+    await store.reclaim(record.run.key, "w1", record.run.fence)
     transaction = await store.transaction()
     transaction.connection.execute("INSERT INTO accounts VALUES (1, 100)")
 

@@ -249,8 +249,8 @@ class Store(Protocol):
         First turns `wakes` of unowned runs into due times. Never returns a run before its due time.
         """
 
-    async def reclaim(self, run: int, owner: str) -> Record | None:
-        """Take a new fence on a run that *owner* still owns and return its record; None: the claim is lost."""
+    async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
+        """Take a new fence on a run that *owner* still owns under *fence* and return its record; None: that claim is lost."""
 
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         """Write every transition whose guards hold, in one commit; the others are REFUSED and kept as evidence.

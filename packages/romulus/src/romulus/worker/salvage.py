@@ -31,8 +31,8 @@ def outcomes_alone(engine: Engine, entries: Sequence[Entry], record: Record) -> 
     """
     run = record.run
     armed = parse_armed(run.armed)
-    numbers = {(attempt.seq, attempt.number) for attempt in armed}
-    outcomes = [entry for entry in entries if (entry.seq, entry.attempt) in numbers]
+    listed = {(attempt.seq, attempt.number, attempt.digest) for attempt in armed}
+    outcomes = [entry for entry in entries if (entry.seq, entry.attempt, entry.digest.hex()) in listed]
     if not outcomes:
         return None
     settled = [entry.seq for entry in outcomes]

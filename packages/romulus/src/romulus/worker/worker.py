@@ -212,16 +212,24 @@ class Worker:
 
     async def _reclaim(self, run: Run, outcomes: Sequence[Entry] = ()) -> None:
         """Take a new fence; save the outcomes that the dropped driver had in hand; rebuild from the record."""
-        record = await patient(self.host, self.settings.poll, lambda: self.store.reclaim(run.key, self.id))
+        record = await patient(self.host, self.settings.poll, lambda: self._new_fence(run))
         if record is None or self.stopping:
             log.warning("run %r: claim %d is no longer the current one; what this worker did for it last was refused", run.id, run.fence)
             self._freed.set()
             return
         saved = outcomes_alone(self.engine, outcomes, record)
         if saved is not None:
-            self.engine.committer.submit(saved, lambda _: self._spawn(self._reclaim(run), f"reclaim {run.id}"))
+            self.engine.committer.submit(saved, lambda _: self._spawn(self._reclaim(record.run), f"reclaim {run.id}"))
         else:
             self.host.call_soon(self.loader.rebuild if record.run.position else self.loader.take, record)
+
+    async def _new_fence(self, run: Run) -> Record | None:
+        """Take a new fence under the very claim that was refused: this worker may have taken the run anew meanwhile."""
+        try:
+            return await self.store.reclaim(run.key, self.id, run.fence)
+        except CommitUnknown:
+            self.doubt()  # the run may be owned under a fence that nobody here knows
+            return None
 
     def _unopened(self, record: Record, error: BaseException) -> None:
         """Hold a run whose arguments cannot be decoded here."""

@@ -90,7 +90,7 @@ TAKE: Final[LiteralString] = (
 RECLAIM: Final[LiteralString] = (
     "WITH c AS MATERIALIZED (SELECT romulus.clock() AS now) UPDATE romulus.runs r SET fence = greatest(r.fence + 1, "
     "c.now), updated_at = c.now "
-    "FROM c, romulus.generations g WHERE r.key = $1 AND r.owner = $2 AND g.run = r.key AND g.number = r.generation "
+    "FROM c, romulus.generations g WHERE r.key = $1 AND r.owner = $2 AND r.fence = $3 AND g.run = r.key AND g.number = r.generation "
     f"RETURNING {RECORD}"
 )
 DOUBTFUL: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE owner = $1 AND updated_at = ANY($2::bigint[]) ORDER BY key FOR UPDATE"
@@ -146,9 +146,9 @@ async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Lo
     return Claims(await _take(session, request, to, seen.now, keys), seen.now if left else seen.later)
 
 
-async def reclaim(session: Session, run: int, owner: str) -> Record | None:
-    """Take a new fence on a run that *owner* still owns; see `Store.reclaim`."""
-    row = await session.row("reclaim", RECLAIM, run, owner)
+async def reclaim(session: Session, run: int, owner: str, fence: int) -> Record | None:
+    """Take a new fence on a run that *owner* still owns under *fence*; see `Store.reclaim`."""
+    row = await session.row("reclaim", RECLAIM, run, owner, fence)
     return None if row is None else record_of(row)
 
 

@@ -183,9 +183,9 @@ class PostgresStore:
             return Claims((), seen.later if seen.live else None)
         return await self._claim(request, to, seen, doubts)
 
-    async def reclaim(self, run: int, owner: str) -> Record | None:
-        """Take a new fence on a run that *owner* still owns."""
-        return await self._repeatable(lambda s: claiming.reclaim(s, run, owner))
+    async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
+        """Take a new fence on a run that *owner* still owns under *fence*."""
+        return await self._repeatable(lambda s: claiming.reclaim(s, run, owner, fence))
 
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         """Write every transition whose guards hold, in one commit."""

@@ -82,10 +82,10 @@ def next_due(session: Session, request: ClaimRequest, now: int) -> int | None:
     return min((due for due in found if due is not None), default=None)
 
 
-def reclaim(session: Session, run: int, owner: str, now: int) -> Record | None:
-    """Take a new fence on a run that *owner* still owns; see `Store.reclaim`."""
-    sql = "UPDATE runs SET fence = max(fence + 1, ?3), updated_at = ?3 WHERE key = ?1 AND owner = ?2"
-    return records(session, [run])[0] if session.count("reclaim", sql, (run, owner, now)) else None
+def reclaim(session: Session, run: int, owner: str, fence: int, now: int) -> Record | None:
+    """Take a new fence on a run that *owner* still owns under *fence*; see `Store.reclaim`."""
+    sql = "UPDATE runs SET fence = max(fence + 1, ?4), updated_at = ?4 WHERE key = ?1 AND owner = ?2 AND fence = ?3"
+    return records(session, [run])[0] if session.count("reclaim", sql, (run, owner, fence, now)) else None
 
 
 def pulse(session: Session, owner: str) -> list[Record]:

@@ -160,9 +160,9 @@ class SQLiteStore:
         """Claim due runs."""
         return await self._writer.run(lambda s: claiming.claim(s, request, to))
 
-    async def reclaim(self, run: int, owner: str) -> Record | None:
-        """Take a new fence on a run that *owner* still owns."""
-        return await self._write(lambda s, now: claiming.reclaim(s, run, owner, now))
+    async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
+        """Take a new fence on a run that *owner* still owns under *fence*."""
+        return await self._write(lambda s, now: claiming.reclaim(s, run, owner, fence, now))
 
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         """Write every transition whose guards hold, in one commit."""
