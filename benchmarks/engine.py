@@ -19,7 +19,7 @@ from .workflows import WORKFLOWS, in_a_row
 T = TypeVar("T")
 WARM_UPS = 3
 LOOK_S = 0.02
-PATIENCE_S = 900.0
+PATIENCE_S = 300.0
 
 
 def run(plan: Plan, main: Coroutine[Any, Any, T]) -> T:
