@@ -204,6 +204,31 @@ def test_arguments_of_another_signature_are_undecodable() -> None:
         ArgumentsCodec(one, "step one").load(b'{"m":1}')
 
 
+async def _ordered(order: str, count: int = 2, *, note: str = "none") -> None: ...
+
+
+def test_a_start_by_name_without_the_code_gets_the_defaults_where_the_code_is() -> None:
+    codec = ArgumentsCodec(_ordered, "workflow w")
+    assert codec.load(dump_untyped({"order": "x"})) == (("x", 2), {"note": "none"})
+    assert codec.load(dump_untyped({"order": "x", "note": "y"})) == (("x", 2), {"note": "y"})
+    with pytest.raises(Undecodable, match="argument order: Field required"):
+        codec.load(dump_untyped({"count": 3}))
+    with pytest.raises(Undecodable, match="argument count: Input should be a valid integer"):
+        codec.load(dump_untyped({"order": "x", "count": "three"}))
+
+
+@pytest.mark.parametrize("arguments", [{"order": "x", "count": 1, "note": "y", "more": 1}, {"order": "x", "more": 1}])
+def test_an_argument_of_no_parameter_is_refused_by_name(arguments: dict[str, Any]) -> None:
+    with pytest.raises(Undecodable, match="argument more: Extra inputs are not permitted"):
+        ArgumentsCodec(_ordered, "workflow w").load(dump_untyped(arguments))
+
+
+@pytest.mark.parametrize("data", [b"", b"[1]", b"{", b'"x"'])
+def test_what_is_no_object_is_undecodable(data: bytes) -> None:
+    with pytest.raises(Undecodable, match="workflow w"):
+        ArgumentsCodec(_ordered, "workflow w").load(data)
+
+
 def test_redacted_arguments_are_hidden_from_people_and_stored_whole() -> None:
     codec = ArgumentsCodec(hides, "step hides")
     data = codec.dump(("hunter2", 2**70), {})

@@ -6,14 +6,18 @@ Sorted, because a client without the code cannot know the signature's order and 
 from __future__ import annotations
 
 import inspect
+import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, cast
 
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 from typing_extensions import TypedDict
 
 from .annotations import annotations_of
+from .errors import Undecodable
 from .value_codec import ValueCodec
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -63,7 +67,10 @@ class ArgumentsCodec:
         Raises:
             Undecodable: the signature does not take them.
         """
-        named = self._codec.load(data)
+        try:
+            named = self._codec.load(data)
+        except Undecodable as error:
+            named = self._completed(data, error)
         shape = self._shape or self._look()
         args = [named[name] for name in shape.positional]
         if shape.var_positional is not None:
@@ -92,6 +99,21 @@ class ArgumentsCodec:
     def redacted(self, data: bytes) -> Any:
         """Return encoded arguments as JSON-able data for people: marked ones hidden, numbers exact. Never raises."""
         return self._codec.redacted(data)
+
+    def _completed(self, data: bytes, error: Undecodable) -> dict[str, Any]:
+        """Return arguments of a start by name whose client, without the code, could not know the defaults; else raise *error*."""
+        shape = self._shape
+        if shape is None:  # an annotation cannot be used
+            raise error
+        try:
+            given = sorted(shape.hints.keys() & json.loads(data).keys())
+        except (ValueError, AttributeError):
+            raise error from None
+        missing = shape.hints.keys() - set(given)
+        if not missing or not missing.isdisjoint(shape.required):
+            raise error
+        present: ValueCodec[dict[str, Any]] = ValueCodec.of_arguments(lambda: _annotation(shape, given), self.where)
+        return {name: _default(shape.signature.parameters[name]) for name in missing} | present.load(data)
 
     def _named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         shape = self._shape or self._look()
@@ -160,8 +182,24 @@ def _by_name(shape: _Shape, arguments: Mapping[str, Any]) -> OrderedDict[str, An
     return given
 
 
-def _annotation(shape: _Shape, names: tuple[str, ...]) -> Any:
-    return TypedDict("Arguments", {name: shape.hints[name] for name in names})  # type: ignore[operator]
+class _NoOthers:
+    """Refuses arguments of no parameter, and leaves it to each value's own type what else that may hold."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        cast("dict[str, Any]", handler.resolve_ref_schema(schema))["extra_behavior"] = "forbid"
+        return schema
+
+
+def _annotation(shape: _Shape, names: Iterable[str]) -> Any:
+    return Annotated[TypedDict("Arguments", {name: shape.hints[name] for name in names}), _NoOthers]  # type: ignore[operator]
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+        return ()
+    return {} if parameter.kind is inspect.Parameter.VAR_KEYWORD else parameter.default
 
 
 def _held(parameter: inspect.Parameter, hint: Any) -> Any:
