@@ -1,4 +1,4 @@
-"""Workers in this process on a real SQLite file, which can be stopped, or lost as if killed, and begun again."""
+"""Workers in this process on a real store, which can be stopped, or lost as if killed, and begun again."""
 
 from __future__ import annotations
 
@@ -16,12 +16,36 @@ from romulus.core.machine import RunStatus
 from romulus.host import RealHost
 from romulus.store import open_store
 from romulus.worker import Worker, WorkerSettings
+from tests.postgres.server import Database
 
 QUICK = WorkerSettings(lease=2_000_000, sweep=100_000, poll=100_000, alone_pause=10_000)
 
 
+class Inspection:
+    """A connection to PostgreSQL that is used as one to SQLite is."""
+
+    def __init__(self, database: Database) -> None:
+        self._connection = database.server.connect(database.name)
+        self._connection.execute("SET search_path = romulus, public")
+        self._connection.execute("CREATE TEMP VIEW events AS SELECT event, run, how AS state FROM dealt")
+
+    def execute(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
+        return self._connection.execute(sql.replace("?", "%s"), bindings or None)  # type: ignore[arg-type]
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> Inspection:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
 class World:
     """An App's store with a client, and as many workers as a test asks for."""
+
+    database_used: Database | None = None  # PostgreSQL instead of a file, see conftest
 
     def __init__(self, app: romulus.App, client: romulus.AsyncClient, path: Path) -> None:
         self.app, self.client, self.path = app, client, path
@@ -31,7 +55,7 @@ class World:
     async def worker(self, app: romulus.App | None = None, *, concurrency: int = 20, **settings: Any) -> Worker:
         """Start a worker with a store object of its own, as another process would have."""
         host = RealHost()
-        store = open_store(f"sqlite:///{self.path}", host)
+        store = open_store(url_of(self.path), host)
         await store.open()
         registry = (app or self.app).registry
         worker = Worker(store, host, registry, concurrency=concurrency, settings=replace(QUICK, **settings))
@@ -54,8 +78,10 @@ class World:
         await worker.store.close()
         self.workers.remove(worker)
 
-    def database(self) -> apsw.Connection:
+    def database(self) -> Any:
         """Return a connection for looking at what is stored, through the same SQLite as the engine."""
+        if World.database_used is not None:
+            return Inspection(World.database_used)
         connection = apsw.Connection(str(self.path))
         connection.setbusytimeout(5_000)
         return connection
@@ -64,7 +90,8 @@ class World:
         """Return what a query finds."""
         connection = self.database()
         try:
-            return connection.execute(sql, bindings).fetchall()
+            found: list[tuple[Any, ...]] = connection.execute(sql, bindings).fetchall()
+            return found
         finally:
             connection.close()
 
@@ -80,7 +107,7 @@ class World:
 async def world(tmp_path: Path, *workflows: Any, **app: Any) -> AsyncIterator[World]:
     """Give a world without workers; stop what a test leaves."""
     path = tmp_path / "romulus.db"
-    engine = romulus.App(f"sqlite:///{path}", workflows=list(workflows), **app)
+    engine = romulus.App(url_of(path), workflows=list(workflows), **app)
     async with romulus.AsyncClient(engine) as client:
         made = World(engine, client, path)
         try:
@@ -88,6 +115,11 @@ async def world(tmp_path: Path, *workflows: Any, **app: Any) -> AsyncIterator[Wo
         finally:
             for worker in tuple(made.workers):
                 await made.stop(worker, grace=0)
+
+
+def url_of(path: Path) -> str:
+    """Return the URL of the store that this test runs on."""
+    return World.database_used.url if World.database_used is not None else f"sqlite:///{path}"
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

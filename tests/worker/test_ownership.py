@@ -145,7 +145,7 @@ async def test_a_worker_found_dead_drops_its_work_and_serves_on_under_a_new_id(t
         await w.client.start(flow.options(id="r"), 1)
         await eventually(lambda: len(BODIES) == 1)
         with w.database() as database:
-            database.execute("UPDATE workers SET dead = 1")
+            database.execute("UPDATE workers SET dead = TRUE")
         await eventually(lambda: worker.id != before)
         GATE.set()
         assert await w.client.get("r").result(timeout=20) == 2
