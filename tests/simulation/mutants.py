@@ -24,6 +24,7 @@ class Mutant:
 
     name: str
     apply: Apply
+    text: str | None = None  # of the statement that it changes
 
 
 def sql(old: str, new: str) -> Apply:
@@ -40,6 +41,11 @@ def sql(old: str, new: str) -> Apply:
         patch.setattr(Session, "run", run)
 
     return mutate
+
+
+def in_sql(name: str, old: str, new: str) -> Mutant:
+    """Return the mutant that replaces text in the store's statements."""
+    return Mutant(name, sql(old, new), old)
 
 
 def always(value: Any, *places: tuple[Any, str]) -> Apply:
@@ -114,23 +120,23 @@ def _retry_keeps_everything(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTANTS = (
-    Mutant("the owner is not compared", sql("runs.owner = +t.column2 AND ", "")),
-    Mutant("the fence is not compared", sql("runs.fence = +t.column3 AND ", "")),
-    Mutant("the revision is not compared", sql("AND runs.revision = +t.column4", "")),
-    Mutant("cancel_seq is not compared", sql("AND (t.column5 IS NULL OR runs.cancel_seq = +t.column5)", "")),
+    in_sql("the owner is not compared", "runs.owner = +t.column2 AND ", ""),
+    in_sql("the fence is not compared", "runs.fence = +t.column3 AND ", ""),
+    in_sql("the revision is not compared", "AND runs.revision = +t.column4", ""),
+    in_sql("cancel_seq is not compared", "AND (t.column5 IS NULL OR runs.cancel_seq = +t.column5)", ""),
     Mutant("not_before is not compared", always(True, (advance, "is_due"), (apply, "is_due"))),
-    Mutant("a claim does not raise the fence", sql("owner = ?1, fence = max(fence + 1, ?2)", "owner = ?1, fence = fence")),
-    Mutant("a takeover does not raise the fence", sql("owner = NULL, fence = max(fence + 1, ?1)", "owner = NULL, fence = fence")),
-    Mutant("a guarded write does not raise the revision", sql("revision = runs.revision + 1", "revision = runs.revision")),
+    in_sql("a claim does not raise the fence", "owner = ?1, fence = max(fence + 1, ?2)", "owner = ?1, fence = fence"),
+    in_sql("a takeover does not raise the fence", "owner = NULL, fence = max(fence + 1, ?1)", "owner = NULL, fence = fence"),
+    in_sql("a guarded write does not raise the revision", "revision = runs.revision + 1", "revision = runs.revision"),
     Mutant("a body begins before its attempt is recorded", _bodies_before_the_commit),
     Mutant("a worker is taken over without being marked dead", _taken_over_unmarked),
-    Mutant("a closed wait does not give its event back", sql("AND state = 'matched' AND NOT EXISTS", "AND state = 'lost' AND NOT EXISTS")),
-    Mutant("a match wakes nobody", sql("INSERT INTO wakes (run) SELECT value ->> 2 FROM json_each(?)", "SELECT value FROM json_each(?) WHERE 0")),
+    in_sql("a closed wait does not give its event back", "AND state = 'matched' AND NOT EXISTS", "AND state = 'lost' AND NOT EXISTS"),
+    in_sql("a match wakes nobody", "INSERT INTO wakes (run) SELECT value ->> 2 FROM json_each(?)", "SELECT value FROM json_each(?) WHERE 0"),
     Mutant("the digest is not compared", always(bytes(8), (calls, "command_digest"))),
     Mutant("a transition sent again is not recognised", always(False, (apply, "was_applied"))),
     Mutant("no evidence is kept", always(None, (apply, "keep"))),
     Mutant("the advance comes before the outcome", _advance_before_the_outcome),
-    Mutant("a lost claim is not counted", sql("losses = losses + 1", "losses = losses")),
+    in_sql("a lost claim is not counted", "losses = losses + 1", "losses = losses"),
     Mutant("a run is claimed before it is due", _claimed_early),
     Mutant("a lost attempt is repeated although only one is allowed", _one_attempt_more),
     Mutant("lost attempts are forgotten", _lost_attempts_forgotten),

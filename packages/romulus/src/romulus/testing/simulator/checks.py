@@ -34,7 +34,7 @@ class Checks:
         """Compare with the snapshot before. *workers*: the IDs of the process that committed."""
         if not self._reader.changed():
             return
-        self.latest = max(self.latest, self._now())
+        self.look_at_clock()
         before, after = self.last, self._reader.read()
         self.last = after
         for run in after.runs.values():
@@ -49,6 +49,10 @@ class Checks:
         self._journal(before, after)
         self._events(before, after)
         self._workers(before, after)
+
+    def look_at_clock(self) -> None:
+        """Remember the store's time: entries may bear it although the clock is set back before they commit."""
+        self.latest = max(self.latest, self._now())
 
     def body_begins(self, effect: Effect) -> None:
         """Check that a body is one of a recorded attempt, and the only one."""

@@ -13,7 +13,7 @@ from romulus.core.record import Kind
 from .model import Model, fits
 from .people import Started
 from .scenario import Scenario
-from .snapshot import EntryRow, Reader, RunRow, Snapshot
+from .snapshot import EntryRow, RunRow, Snapshot
 
 
 class Judge:
@@ -46,7 +46,7 @@ class Judge:
                 yield from self._ended(run, row)
 
     def _ended(self, run: Started, row: RunRow) -> Iterator[str]:
-        model = Model(lossy=self._checks.losses_max.get(row.key, 0) > 3)
+        model = Model(lossy=self._checks.losses_max.get(row.key, 0) > 3, stalled=self._world.stalled)
         match row.status:
             case RunStatus.SUCCEEDED:
                 result = self._result(row)

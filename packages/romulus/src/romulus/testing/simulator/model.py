@@ -45,10 +45,14 @@ def fits(pattern: Pattern, value: Any) -> bool:
 
 
 class Model:
-    """Expects results. *lossy*: attempts were lost that count against a step's limit, so any step may have failed."""
+    """Expects results.
 
-    def __init__(self, *, lossy: bool = False) -> None:
-        self._lossy = lossy
+    *lossy*: attempts were lost that count against a step's limit, so a step that fails at times may have failed for good.
+    *stalled*: processes stood still, so an attempt with a time limit may have run past it.
+    """
+
+    def __init__(self, *, lossy: bool = False, stalled: bool = False) -> None:
+        self._lossy, self._stalled = lossy, stalled
 
     def fails(self, node: Node) -> bool:
         """Return whether the program ends by raising, wherever it ends."""
@@ -103,9 +107,11 @@ class Model:
 
     def _step(self, kind: str, label: str, fails: int) -> Pattern:
         attempts = 1 if kind == "once" else ATTEMPTS
-        failed = Is("failed StepTimeout" if kind in ("timed", "beating") else "failed Boom")
+        limited = kind in ("timed", "beating")
+        failed = Is("failed StepTimeout" if limited else "failed Boom")
         if kind == "stubborn" or fails < attempts:
-            return OneOf((Is(label), failed)) if self._lossy and fails else Is(label)
+            unsure = (self._lossy and fails) or (self._stalled and limited)
+            return OneOf((Is(label), failed)) if unsure else Is(label)
         return failed
 
 

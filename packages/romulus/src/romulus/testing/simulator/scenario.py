@@ -143,6 +143,7 @@ class Scenario:
         if (process := self._any_server()) is not None:
             duration = self.random.choice((50_000, 1_000_000, 3_500_000, 6_000_000, 12_000_000))
             self.world.note(f"{process.name} is stopped for {duration} µs")
+            self.world.stalled = True
             process.stalled_until = self.world.loop.now + duration
 
     async def block(self) -> None:
@@ -150,6 +151,7 @@ class Scenario:
         if (process := self._any_server()) is not None:
             duration = self.random.choice((1_000_000, 6_000_000, 30_000_000))
             self.world.note(f"{process.name}'s loop is blocked for {duration} µs")
+            self.world.stalled = True
             process.blocked_until = self.world.loop.now + duration
 
     async def leave(self) -> None:
@@ -204,6 +206,8 @@ class Scenario:
     async def set_clock(self) -> None:
         """Set the wall clock, as an operator may."""
         if self.random.random() < 0.3:
+            assert self.world.checks is not None
+            self.world.checks.look_at_clock()
             self.world.clock_shift += self.random.randrange(-2_000_000, 2_000_000)
             self.world.note(f"the wall clock is off by {self.world.clock_shift} µs")
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 VARIANTS = ("one", "two")  # the two releases of the code that workers may have
 STEPS_MAX = 400_000  # callbacks of one seed
 FAILURES_MAX = 20
-BOOKINGS = "CREATE TABLE sim_bookings (run TEXT NOT NULL, generation INTEGER NOT NULL, seq INTEGER NOT NULL) STRICT"
+BOOKINGS = "CREATE TABLE IF NOT EXISTS sim_bookings (run TEXT NOT NULL, generation INTEGER NOT NULL, seq INTEGER NOT NULL) STRICT"
 
 
 class World:
@@ -46,6 +46,7 @@ class World:
         self.trace = Trace()
         self.broken: list[str] = []
         self.clock_shift = 0
+        self.stalled = False  # a process stood still for a while
         self.points = 0  # crash points passed
         self.crash_at: set[int] = set()  # numbers of crash points at which the process dies
         self.countdown: dict[int, int] = {}  # by pid: crash points left to live
@@ -165,10 +166,14 @@ class World:
         return process
 
     async def prepare(self) -> None:
-        """Make the database and begin to watch it."""
-        process = self.process("setup")
-        await self.call(process, self._prepare(process))
-        process.kill()
+        """Make the database, however often that is interrupted, and begin to watch it."""
+        made = False
+        while not made:
+            process = self.process("setup")
+            with contextlib.suppress(ProcessDied):
+                await self.call(process, self._prepare(process))
+                made = True
+            process.kill()
         self.reader = Reader(str(self.path))
         self.checks = Checks(self.reader, self.ledger, lambda: EPOCH + self.loop.now + self.clock_shift, self.fail, self.note)
         self.checks.after_commit(set())
