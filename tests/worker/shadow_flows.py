@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from datetime import timedelta
 
 import romulus
@@ -109,11 +110,22 @@ async def returns() -> int:
     return len(PASSES)
 
 
+def is_second() -> bool:
+    return "pytest" not in sys.modules
+
+
+@romulus.workflow
+async def spins_there() -> str:
+    while is_second():
+        pass
+    return await send("here")
+
+
 @romulus.workflow
 async def spins() -> None:
     while True:
         pass
 
 
-WORKFLOWS = [set_order, hash_branch, remembers, parks_unsorted, patient, plain, long, naps, returns, spins]
+WORKFLOWS = [set_order, hash_branch, remembers, parks_unsorted, patient, plain, long, naps, returns, spins_there, spins]
 app = romulus.App(workflows=WORKFLOWS)

@@ -17,7 +17,7 @@ import pytest
 from romulus.host import RealHost
 from romulus.store import open_store
 from romulus.worker import Worker
-from romulus.worker.shadow import Shadow, Target
+from romulus.worker.shadow import Shadow, Target, process
 from tests.worker import shadow_flows as flows
 from tests.worker.rig import QUICK, World, eventually, world
 
@@ -50,7 +50,8 @@ async def development(tmp_path: Path, **settings: Any) -> AsyncIterator[tuple[Wo
     """Give a world with a worker in development mode whose second interpreter is there."""
     async with world(tmp_path, *flows.WORKFLOWS) as w:
         shadow = await shadowed(w, **settings)
-        await eventually(lambda: shadow.ready == 1)
+        await eventually(lambda: shadow.ready == 1 or shadow.pid is None)
+        assert shadow.ready == 1
         yield w, shadow
 
 
@@ -202,8 +203,33 @@ async def test_a_run_that_parks_at_each_entry_is_replayed_at_linear_cost(tmp_pat
         assert 2 * 300 <= shadow.replayed <= 4 * 300 + 64 * 65 // 2
 
 
-async def test_a_worker_that_stops_leaves_no_second_interpreter(tmp_path: Path) -> None:
+async def test_a_second_interpreter_that_hangs_costs_a_run_nothing_and_another_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async with development(tmp_path) as (w, shadow):
+        monkeypatch.setattr(process, "QUIET_MAX_S", 0.2)
+        assert await (await w.client.start(flows.spins_there)).result(timeout=60) == "here"
+        await eventually(lambda: shadow.ready == 2)
+    assert [complaint for complaint in complaints(caplog) if "ended with -9" in complaint]
+
+
+async def test_a_second_interpreter_with_too_much_to_do_is_told_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gate: asyncio.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with development(tmp_path) as (w, _):
+        handle = await w.client.start(flows.patient, 3)
+        await (await w.client.start(flows.spins_there)).result(timeout=60)
+        monkeypatch.setattr(process, "UNREAD_MAX_BYTES", 0)
+        gate.set()
+
+        assert await handle.result(timeout=60) == 3
+        assert await (await w.client.start(flows.long, 3)).result(timeout=60) == 3
+    assert any("has too much to do already" in complaint for complaint in complaints(caplog))
+
+
+async def test_a_worker_that_stops_leaves_no_second_interpreter_even_one_that_spins(tmp_path: Path) -> None:
+    async with development(tmp_path) as (w, shadow):
+        await (await w.client.start(flows.spins_there)).result(timeout=60)
         pid = shadow.pid
         assert pid is not None
         await w.stop(w.workers[0])

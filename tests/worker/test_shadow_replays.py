@@ -78,4 +78,4 @@ def test_a_run_that_cannot_be_followed_is_given_up_and_the_others_go_on(workflow
     replays.hear(Committed(2, [START], [], "Returned"))
     replays.hear(Forget(2))
 
-    assert [type(answer) for answer in answers] == [Lost]
+    assert [type(answer) for answer in answers] == ([Lost] if workflow == "patient" else [])  # code that is not here is told of otherwise

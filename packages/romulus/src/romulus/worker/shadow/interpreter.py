@@ -13,11 +13,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing import spawn
 from typing import Any
 
 from romulus.authoring.refusal import install
 from romulus.authoring.registry import Registry
+from romulus.core.errors import UnknownWorkflow
 from romulus.store import refuse_stores
 
 from .shadowed import Shadowed
@@ -60,24 +62,33 @@ class Replays:
         return self._forgotten + sum(run.replayed for run in self._runs.values())
 
     def hear(self, told: Told) -> None:
-        """Do what the worker's message asks; a run that cannot be followed must not end the shadow of the others."""
-        try:
-            self._hear(told)
-        except Exception:  # noqa: BLE001  told to the worker, whatever it is
-            self._forget(told.key)
-            self._give(Lost(told.key, traceback.format_exc()))
-
-    def _hear(self, told: Told) -> None:
+        """Do what the worker's message asks."""
         match told:
             case Watch():
-                self._runs[told.key] = Shadowed(told, self._registry)
+                self._watch(told)
             case Past() | Committed():
-                run = self._runs.get(told.key)
-                found = run.tell(told) if run is not None else None
-                if run is not None and found is not None:
-                    self._give(Differs(told.key, run.run_id, found))
+                self._follow(told)
             case Forget():
                 self._forget(told.key)
+
+    def _watch(self, watch: Watch) -> None:
+        """Begin to follow a run; one whose workflow is not here has been told of with the digests."""
+        with suppress(UnknownWorkflow):
+            self._runs[watch.key] = Shadowed(watch, self._registry)
+
+    def _follow(self, told: Past | Committed) -> None:
+        """Follow a run; one that cannot be followed must not end the shadow of the others."""
+        run = self._runs.get(told.key)
+        if run is None:
+            return
+        try:
+            found = run.tell(told)
+        except Exception:  # noqa: BLE001  told to the worker, whatever it is
+            self._give(Lost(told.key, run.run_id, traceback.format_exc()))
+            self._forget(told.key)
+            return
+        if found is not None:
+            self._give(Differs(told.key, run.run_id, found))
 
     def _forget(self, key: int) -> None:
         run = self._runs.pop(key, None)

@@ -143,7 +143,8 @@ class Shadow:
             case Differs():
                 self._differs(answer)
             case Lost():
-                self._lost(answer)
+                log.warning("run %r: the second interpreter cannot follow it: %s", answer.run_id, answer.reason)
+                self._drop(answer.key)
             case Done():
                 pass
 
@@ -161,12 +162,6 @@ class Shadow:
         if watched is not None and watched.driver is not None:
             watched.difference = answer.reason
             _hold(watched)
-
-    def _lost(self, answer: Lost) -> None:
-        watched = self._watched.get(answer.key)
-        if watched is not None:
-            log.warning("run %r: the second interpreter cannot follow it: %s", watched.info.id, answer.reason)
-            self._drop(answer.key)
 
     def _drop(self, key: int) -> None:
         watched = self._watched.pop(key, None)

@@ -116,6 +116,7 @@ class Lost:
     """A run cannot be followed any more, for a reason that is not its own."""
 
     key: int
+    run_id: str
     reason: str
 
 
