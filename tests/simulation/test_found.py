@@ -60,9 +60,10 @@ def test_a_transactional_step_withdrawn_before_it_began_keeps_no_slot_and_no_wri
     races = [[race[0], [[*node[:2], f"{node[1]}{turn}", *node[3:]] for node in race[1]]] for turn in range(6)]
 
     async def story(it: Story) -> None:
-        await it.worker(concurrency=2)
+        process = await it.worker()
         await it.start(["seq", [*races, ["step", "work", "last", 0, 10]]])
         await it.until("run1", "succeeded")
+        assert it.world.workers[process.pid].engine.slots.used == 0
 
     verdict = told(story)
 
@@ -71,10 +72,11 @@ def test_a_transactional_step_withdrawn_before_it_began_keeps_no_slot_and_no_wri
 
 def test_a_worker_that_cannot_know_what_it_claimed_leaves_no_run_behind() -> None:
     async def story(it: Story) -> None:
-        await it.start(["seq", [["step", "work", "a", 0, 50], ["sleep", 500], ["wait", "go", 0]]])
         await it.worker()
-        it.world.rates.unknown = 2.0  # every second commit beside transitions, every transition's
-        await it.wait(3 * SECOND)
+        it.world.rates.unanswered = "claim"
+        await it.start(["seq", [["step", "work", "a", 0, 50], ["sleep", 500], ["wait", "go", 0]]])
+        await it.until("run1", "running")
+        it.world.rates.unanswered = ""
 
     verdict = told(story)
 

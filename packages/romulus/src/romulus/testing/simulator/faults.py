@@ -28,10 +28,12 @@ class Rates:
     unknown: float = 0.0  # the answer to a commit is lost: applied, not applied, or applied later
     dropped: float = 0.0  # of wake-ups
     doubled: float = 0.0  # of wake-ups and matches
+    unanswered: str = ""  # name of a call that is carried out and whose answer is always lost
     probes: float = 0.0  # forged reports with one stale guard each
 
     def calm(self) -> None:
         """End all faults."""
+        self.unanswered = ""
         self.unavailable = self.unknown = self.dropped = self.doubled = self.probes = 0.0
 
 
@@ -119,8 +121,8 @@ class FaultyStore:
     def _flaky(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **more: Any) -> Any:
             self._refuse(name)
-            lost = name in WRITES and self._random.random() < self._rates.unknown / 4
-            if lost and self._random.random() < 0.5:
+            lost = name in WRITES and (name == self._rates.unanswered or self._random.random() < self._rates.unknown / 4)
+            if lost and name != self._rates.unanswered and self._random.random() < 0.5:
                 self._unknown(name, "not applied")
             answer = await real(*args, **more)
             if lost:

@@ -28,7 +28,7 @@ def draw_rates(random: Random) -> Rates:
     def rate(most: float) -> float:
         return random.uniform(0, most) if random.random() < 0.4 else 0.0
 
-    return Rates(rate(0.15), rate(0.3), rate(0.9), rate(0.5), rate(0.1))
+    return Rates(rate(0.15), rate(0.3), rate(0.9), rate(0.5), probes=rate(0.1))
 
 
 def draw_settings(random: Random) -> WorkerSettings:
@@ -260,6 +260,9 @@ class Scenario:
         except ProcessDied:
             return
         self.world.note(f"{process.name} has stopped")
+        await nap(self.world, SECOND)
+        if process.alive and worker.engine.slots.used:
+            self.world.fail(f"{process.name} has stopped and {worker.engine.slots.used} slots were never given back")
         process.kill()
 
     # ---- looking -----------------------------------------------------------------------------------
