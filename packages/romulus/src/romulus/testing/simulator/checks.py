@@ -228,6 +228,7 @@ class Checks:
                 holders.setdefault(wait.event, []).append(wait)
             if wait.key in before.waits and before.waits[wait.key].event not in (None, wait.event) and wait.event is not None:
                 self._broken(f"wait {wait.name} was matched twice")
+        self._in_order(before, after)
         for event in after.events.values():
             held = len(holders.get(event.arrival, ()))
             if held != (1 if event.state == "matched" else 0):
@@ -235,6 +236,16 @@ class Checks:
             known = before.events.get(event.arrival)
             if known is not None and known.state in ("consumed", "bad") and event.state != known.state:
                 self._broken(f"event {event.id} was {known.state} and is {event.state}")
+
+    def _in_order(self, before: Snapshot, after: Snapshot) -> None:
+        """Check that the oldest event and the oldest wait found each other, for events that any run may take."""
+        waits = [wait for wait in after.waits.values() if wait.name == "common"]
+        matched = [wait for wait in waits if wait.event is not None and before.waits.get(wait.key) != wait]
+        for wait in matched:
+            if any(older.event is None and older.key < wait.key for older in waits):
+                self._broken(f"wait {wait.key} was matched before an older one")
+            if any(e.state == "unmatched" and e.arrival < (wait.event or 0) for e in after.events.values() if e.name == "common"):
+                self._broken(f"event {wait.event} was matched before an older one")
 
     def _workers(self, before: Snapshot, after: Snapshot) -> None:
         for worker, dead in after.workers.items():

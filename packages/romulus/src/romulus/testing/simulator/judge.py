@@ -53,7 +53,8 @@ class Judge:
                 if model.fails(run.text) or not fits(model.expect(run.text), result):
                     yield f"{run.id}: came to {result!r}, its program is {run.text!r}"
             case RunStatus.FAILED:
-                if not model.fails(run.text):
+                late = run.limited and b"RunTimeout" in self._failure(row)
+                if not model.fails(run.text) and not late:
                     yield f"{run.id}: failed: {self._failure(row)[:600]!r}"
             case RunStatus.CANCELLED:
                 if not run.cancelled:

@@ -75,6 +75,8 @@ class Model:
                 return Is(payload(name))
             case ["wait", name, _]:
                 return OneOf((Is(payload(name)), Is("no event")))
+            case ["common"]:
+                return Is("taken")
             case ["draw", _]:
                 return Is("drawn")
             case ["patched", _]:

@@ -11,6 +11,7 @@ from romulus.core.errors import IllegalTransition, RunNotFound, StoreUnavailable
 
 from .clients import SimClient
 from .model import payload
+from .plain import plain
 from .process import ProcessDied
 from .programs import Node, events
 from .workflow import program
@@ -31,6 +32,7 @@ class Started:
     releases: int = 0
     retries: int = 0
     forked_from: str | None = None
+    limited: bool = False  # it has a timeout of its own
 
 
 @dataclass(slots=True)
@@ -41,13 +43,22 @@ class People:
     runs: dict[str, Started] = field(default_factory=dict[str, Started])
     to_send: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])  # (run ID, event name) still to be sent
     receipts: list[str] = field(default_factory=list[str])  # IDs of events whose receipt was returned
+    _common: int = 0
     _client: SimClient | None = None
 
-    async def start(self, run_id: str, text: Node) -> None:
-        """Start a run."""
-        self.runs[run_id] = Started(run_id, text)
+    async def start(self, run_id: str, text: Node, *, leaves: bool = False, **options: Any) -> None:
+        """Start a run, of the `def` workflow where it has *leaves* only."""
+        self.runs[run_id] = Started(run_id, text, limited="timeout" in options)
         self.to_send += [(run_id, name) for name in events(text)]
-        await self.ask(lambda sim: sim.client.start(program.options(id=run_id), json.dumps(text)))
+        chosen: Any = plain if leaves else program
+        await self.ask(lambda sim: sim.client.start(chosen.options(id=run_id, **options), json.dumps(text)))
+
+    async def send_common(self) -> None:
+        """Send an event that any run may take."""
+        self._common += 1
+        number = self._common
+        await self.ask(lambda sim: sim.client.send_event("common", f"common {number}", correlation_id="all", event_id=f"common {number}"))
+        self.receipts.append(f"common {number}")
 
     async def send(self, run_id: str, name: str, *, event_id: str | None = None, value: object = None) -> None:
         """Send an event, whose receipt is kept."""
@@ -85,7 +96,7 @@ class People:
 
         made = await self.allowed(fork)
         if isinstance(made, str):
-            self.runs[made] = Started(made, run.text, forked_from=run.id)
+            self.runs[made] = Started(made, run.text, forked_from=run.id, limited=run.limited)
             self.to_send += [(made, name) for name in events(run.text)]
 
     async def declare_dead(self, worker_id: str) -> None:

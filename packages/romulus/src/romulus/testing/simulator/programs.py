@@ -34,6 +34,11 @@ class Author:
             nodes.append(["raise", self._label()])
         return ["seq", nodes]
 
+    def leaves(self) -> Node:
+        """Return a program that a `def` workflow can carry out."""
+        kinds = {"step", "sleep", "wait"}
+        return ["seq", [leaf for leaf in (self.leaf() for _ in range(6)) if leaf[0] in kinds] or [self._step()]]
+
     def node(self, depth: int) -> Node:
         """Return a node."""
         if depth >= DEPTH_MAX or self.left <= 0 or self._random.random() < 0.35:
@@ -55,7 +60,7 @@ class Author:
         if pick < 17:
             return ["draw", self._label()]
         if pick < 18:
-            return ["patched", self._label("patch")]
+            return self._random.choice((["patched", self._label("patch")], ["common"]))
         if self._random.random() < 0.6:
             return self._step()
         return ["seq", [["step", "work", label := self._label(), 0, 100], ["hang", label]]]

@@ -104,7 +104,17 @@ class Scenario:
         if self._runs < 4:
             self._runs += 1
             author = Author(self.world.fork_random(), f"r{self._runs}.", variants=len(self._variants) > 1)
-            await self.people.start(f"run{self._runs}", author.program())
+            leaves = self.random.random() < 0.15
+            text = author.leaves() if leaves else author.program()
+            await self.people.start(f"run{self._runs}", text, leaves=leaves, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        options: dict[str, Any] = {"priority": self.random.choice((0, 0, 0, -2, 3))}
+        if self.random.random() < 0.15:
+            options["delay"] = self.random.random() * 4
+        if self.random.random() < 0.08:
+            options["timeout"] = 0.1 + self.random.random() * 10
+        return options
 
     async def boot(self) -> None:
         """Start a worker."""
@@ -113,7 +123,9 @@ class Scenario:
             self.servers.append(await self.world.boot_worker(self.random.choice(self._variants), concurrency))
 
     async def send(self) -> None:
-        """Send an event: one that is waited for, or one more of it, or a wrong one."""
+        """Send an event: one that is waited for, or one more of it, or a wrong one, or one that any run may take."""
+        if self.random.random() < 0.2:
+            await self.people.send_common()
         if not self.people.to_send:
             return
         pick = self.random.randrange(len(self.people.to_send))
@@ -226,6 +238,7 @@ class Scenario:
         end = world.loop.now + CALM_MAX
         while world.loop.now < end and not self.done() and not world.broken:
             await self._release_held()
+            await self._send_common()
             await nap(world, 500_000)
         if not world.broken:
             await self._stop_all()
@@ -233,6 +246,11 @@ class Scenario:
     def done(self) -> bool:
         """Return whether every run has ended."""
         return all(self._status(run) in TERMINAL for run in self.people.runs.values())
+
+    async def _send_common(self) -> None:
+        assert self.world.checks is not None
+        if any(wait.name == "common" and wait.event is None for wait in self.world.checks.last.waits.values()):
+            await self.people.send_common()
 
     async def _release_held(self) -> None:
         for run in self.people.runs.values():

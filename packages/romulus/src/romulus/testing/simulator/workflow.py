@@ -35,6 +35,9 @@ async def perform(node: Node) -> Any:
             return await nap(millis)
         case ["wait", name, millis]:
             return await event(name, millis)
+        case ["common"]:
+            await wait_for_event("common", type=str, correlation_id="all")
+            return "taken"
         case ["draw", label]:
             return await draw(label)
         case ["patched", name]:

@@ -22,6 +22,7 @@ from .faults import FaultyStore, Rates
 from .host import EPOCH, SimHost
 from .ledger import Effect, Ledger
 from .loop import SimLoop
+from .plain import plain
 from .process import ProcessDied, SimCrash, SimProcess
 from .snapshot import Reader
 from .steps import STEPS, threaded
@@ -233,7 +234,7 @@ _registries: dict[str, Registry] = {}
 def registry(variant: str) -> Registry:
     """Return what a worker of this release of the code can run."""
     if variant not in _registries:
-        made = _registries[variant] = Registry([program], [*STEPS.values(), threaded])
+        made = _registries[variant] = Registry([program, plain], [*STEPS.values(), threaded])
         made.digests = dict.fromkeys(made.digests, f"sim:{variant}")
     return _registries[variant]
 
