@@ -83,5 +83,12 @@ def test_an_unknown_start_option_is_answered_with_the_known_ones() -> None:
 
 
 def test_options_of_later_releases_are_absent() -> None:
-    with pytest.raises(TypeError, match="no option 'parent_close'"):
-        ship.options(parent_close="abandon")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="no option 'principal'"):
+        ship.options(principal=None)  # type: ignore[call-arg]
+
+
+def test_what_becomes_of_a_child_is_one_of_three_words() -> None:
+    assert ship.options(parent_close="abandon").start_options.parent_close == "abandon"
+    assert ship.start_options.parent_close == "cancel"
+    with pytest.raises(ValueError, match='parent_close is \'ignore\'; use "cancel", "terminate" or "abandon"'):
+        ship.options(parent_close="ignore")  # type: ignore[arg-type]

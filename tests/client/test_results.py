@@ -209,14 +209,16 @@ async def test_a_fork_is_a_new_run_with_the_prefix_and_leaves_the_original(tmp_p
         assert await handle.history() == before
 
 
-async def test_starting_the_id_of_a_fork_alike_is_that_fork(tmp_path: Path) -> None:
+async def test_no_start_can_choose_the_id_of_a_fork(tmp_path: Path) -> None:
     async with working(app_at(tmp_path)) as client:
         handle = await client.start(total.options(id="t"), 1)
         await handle.result(timeout=30)
 
         for position in (0, 1):
             fork = await handle.fork(position)
-            assert await (await client.start(total.options(id=fork.id), 1)).result(timeout=30) == 3
+            assert await client.get(fork.id, total).result(timeout=30) == 3
+            with pytest.raises(ValueError, match="are made for children and forks"):
+                await client.start_by_name("total", {"a": 1}, id=fork.id)
 
 
 async def test_a_fork_at_a_position_that_is_not_there_or_behind_a_cancel_is_refused(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def _fill(session: Session) -> None:
         "test",
         "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?) INSERT INTO runs SELECT i, 'default', 'r' || i, "
         "'order', '1', 'waiting', 1, i, 0, 0, NULL, 0, 0, '', 0, '[]', 0, 9000000000000000 + i, 0, 9000000000000000 + i, 0, '', '', '', "
-        "'', NULL, '{}', 1, 1, 1, NULL FROM n",
+        "'', NULL, '{}', 1, 1, 1, NULL, 0 FROM n",
         numbers,
     )
     session.run("test", "INSERT INTO waits SELECT key, key, 1, 'default', 'paid', id, NULL, 0, 0, 1, NULL FROM runs")

@@ -27,6 +27,11 @@ async def async_sub_step(n: int) -> bytes:
 
 
 @romulus.workflow
+async def child(order: int) -> int:
+    return order
+
+
+@romulus.workflow
 def sub(order: int) -> int:
     return order
 
@@ -43,6 +48,12 @@ def checkout(order: int) -> str:
     reveal_type(blocking.map(sub_step, [1, 2]))  # reveals: list[str]
     reveal_type(blocking.map(async_sub_step, [1, 2]))  # reveals: list[bytes]
     blocking.map(sub_step, ["1"])  # refused: arg-type reportArgumentType
+    reveal_type(sub(order))  # reveals: int
+    reveal_type(blocking.call(child, order))  # reveals: int
+    reveal_type(child.blocking(order))  # reveals: int
+    reveal_type(blocking.start(child, order).result())  # reveals: int
+    reveal_type(blocking.map(child, [order]))  # reveals: list[int]
+    blocking.call(child, "1")  # refused: arg-type reportArgumentType
     notify(order)  # refused: unused-coroutine reportUnusedCoroutine
     return c
 
@@ -51,7 +62,7 @@ reveal_type(charge)  # reveals: SyncStep[(order: int), str]
 reveal_type(sub)  # reveals: SyncWorkflow[(order: int), int]
 reveal_type(charge.fn)  # reveals: (order: int) -> str
 reveal_type(charge.aio)  # reveals: (order: int) -> Coroutine[Any, Any, str]
-app = romulus.App("postgresql://localhost/db", workflows=[checkout, sub])
+app = romulus.App("postgresql://localhost/db", workflows=[checkout, child, sub])
 client = romulus.Client(app)
 
 

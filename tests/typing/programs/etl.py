@@ -1,4 +1,4 @@
-"""Nightly ETL: a resource, a pool, a bounded fan-out."""
+"""Nightly ETL: a resource, a pool, a bounded fan-out of children."""
 # ruff: noqa: F821 - reveal_type is for type checkers
 
 import asyncio
@@ -26,12 +26,17 @@ async def copy(table: str, day: date) -> int:
 
 
 @romulus.workflow
+async def load_table(table: str, day: date) -> int:
+    return await copy(table, day)
+
+
+@romulus.workflow
 async def nightly(day: date, tables: list[str]) -> dict[str, int]:
     limit = asyncio.Semaphore(20)
 
     async def one(t: str) -> int:
         async with limit:
-            return await copy(t, day)
+            return await load_table.options(id=f"{t}-{day}")(t, day)
 
     counts = await asyncio.gather(*map(one, tables))
     reveal_type(counts)  # reveals: list[int]
@@ -43,7 +48,7 @@ async def nightly(day: date, tables: list[str]) -> dict[str, int]:
     return dict(zip(tables, counts, strict=True))
 
 
-app = romulus.App(workflows=[nightly], steps=[copy], resources=[warehouse])
+app = romulus.App(workflows=[nightly, load_table], steps=[copy], resources=[warehouse])
 if __name__ == "__main__":
     reveal_type(app.run(nightly.options(id=f"etl-{date.today()}"), date.today(), ["a", "b"]))  # reveals: dict[str, int]
     romulus.run(nightly, date.today(), ["a"], store="x")  # refused: call-arg reportCallIssue

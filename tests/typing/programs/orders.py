@@ -1,4 +1,4 @@
-"""Order fulfilment: fan-out, both colours of step, a client."""
+"""Order fulfilment: fan-out, both colours of step, a saga, children, a client."""
 # ruff: noqa: F821 - reveal_type is for type checkers
 
 import asyncio
@@ -33,6 +33,10 @@ async def reserve(line: Line, *, warehouse: str = "A") -> str:
     return line.sku
 
 
+@romulus.step
+async def unreserve(reservation: str) -> None: ...
+
+
 @romulus.step()
 def render_pdf(order: Order) -> bytes:
     return b""
@@ -47,7 +51,11 @@ async def ship(order_id: str) -> str:
 @romulus.workflow(version="1")
 async def fulfil(order_id: str) -> str:
     order = await load_order(order_id)
-    reservations = await asyncio.gather(*(reserve(line) for line in order.lines))
+    async with romulus.saga() as saga:
+        reservations = await asyncio.gather(*(reserve(line) for line in order.lines))
+        for r in reservations:
+            saga.add(unreserve, r)
+        saga.add(unreserve, 7)  # refused: arg-type reportArgumentType
     order2, pdf = await asyncio.gather(load_order.options(name="again")(order_id), render_pdf.aio(order))
     reveal_type((reservations, order2, pdf))  # reveals: tuple[list[str], Order, bytes]
     async with asyncio.TaskGroup() as tg:
@@ -55,6 +63,16 @@ async def fulfil(order_id: str) -> str:
     reveal_type(t.result())  # reveals: str
     await reserve(Line("x", 1), warehuose="B")  # refused: call-arg reportCallIssue
     await load_order(7)  # refused: arg-type reportArgumentType
+    child = await romulus.start(ship.options(id=f"ship-{order_id}", parent_close="abandon"), order_id)
+    reveal_type(child)  # reveals: ChildHandle[str]
+    reveal_type(await child.result())  # reveals: str
+    reveal_type(await child)  # reveals: str
+    reveal_type(await ship(order_id))  # reveals: str
+    await ship(order_id, 2)  # refused: call-arg reportCallIssue
+    await romulus.start(ship, 7)  # refused: arg-type reportArgumentType
+    ship.options(parent_close="ignore")  # refused: arg-type reportArgumentType
+    romulus.set_attributes(stage="shipped", parcels=2, late=False)
+    romulus.set_attributes(weight=1.5)  # refused: arg-type reportArgumentType
     return order2.id
 
 

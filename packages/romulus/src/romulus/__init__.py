@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from romulus import blocking
     from romulus.app import App, run
-    from romulus.authoring.current import Attempt, continue_as_new, current_attempt, current_run, now, patched, rng, uuid4
+    from romulus.authoring.children import ChildHandle, start
+    from romulus.authoring.current import Attempt, continue_as_new, current_attempt, current_run, now, patched, rng, set_attributes, uuid4
     from romulus.authoring.logger import logger
     from romulus.authoring.resource import Resource, resource
+    from romulus.authoring.saga import Saga, saga
     from romulus.authoring.step import Step, SyncStep, step
     from romulus.authoring.waiting import Event, wait_for_event
     from romulus.authoring.workflow import AnyWorkflow, SyncWorkflow, Workflow, workflow
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     )
     from romulus.core.duration import Duration
     from romulus.core.errors import (
+        ChildFailed,
         ConfigurationError,
         DefinitionError,
         EventConflict,
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
         StepTimeout,
         StoreError,
         StoreUnavailable,
+        TooDeep,
         UnknownWorkflow,
         ValueTooLarge,
         WaitTimeout,
@@ -66,18 +70,20 @@ if TYPE_CHECKING:
 # Each name is imported when first asked for: a part of the engine needs no other part because it lies below this package.
 _NAMES = {
     "romulus.app": "App run",
-    "romulus.authoring.current": "Attempt continue_as_new current_attempt current_run now patched rng uuid4",
+    "romulus.authoring.children": "ChildHandle start",
+    "romulus.authoring.current": "Attempt continue_as_new current_attempt current_run now patched rng set_attributes uuid4",
     "romulus.authoring.logger": "logger",
     "romulus.authoring.resource": "Resource resource",
+    "romulus.authoring.saga": "Saga saga",
     "romulus.authoring.step": "Step SyncStep step",
     "romulus.authoring.waiting": "Event wait_for_event",
     "romulus.authoring.workflow": "AnyWorkflow SyncWorkflow Workflow workflow",
     "romulus.client": "AsyncClient AsyncHandle CancelReply Client EventReceipt EventRecord EvidenceRecord Handle "
     "JournalEntry Page PendingCommand RunDescription WaitRecord WorkerRecord",
     "romulus.core.duration": "Duration",
-    "romulus.core.errors": "ConfigurationError DefinitionError EventConflict NondeterminismRefused NotDeterministic NotInRun "
+    "romulus.core.errors": "ChildFailed ConfigurationError DefinitionError EventConflict NondeterminismRefused NotDeterministic NotInRun "
     "RomulusError RunCancelled RunConflict RunFailed RunHeld RunNotFound RunTerminated SerializationError StepFailed StepTimeout "
-    "StoreError StoreUnavailable UnknownWorkflow ValueTooLarge WaitTimeout WrongColour",
+    "StoreError StoreUnavailable TooDeep UnknownWorkflow ValueTooLarge WaitTimeout WrongColour",
     "romulus.core.instance": "RunInfo",
     "romulus.core.machine": "RunStatus",
     "romulus.core.retry": "Retry",
@@ -100,12 +106,12 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "AnyWorkflow", "App", "AsyncClient", "AsyncHandle", "Attempt", "CancelReply", "Client", "Codec", "ConfigurationError",
-    "DefinitionError", "Duration", "Event", "EventConflict", "EventReceipt", "EventRecord", "EvidenceRecord", "Handle", "JournalEntry",
-    "NondeterminismRefused", "NotDeterministic", "NotInRun", "Page", "PendingCommand", "Redacted", "Resource", "Retry", "RomulusError",
-    "RunCancelled", "RunConflict", "RunDescription", "RunFailed", "RunHeld", "RunInfo", "RunNotFound", "RunStatus", "RunTerminated",
-    "SerializationError", "Step", "StepFailed", "StepTimeout", "StoreError", "StoreUnavailable", "SyncStep", "SyncWorkflow",
-    "UnknownWorkflow", "ValueTooLarge", "WaitRecord", "WaitTimeout", "WorkerRecord", "Workflow", "WrongColour", "blocking",
-    "continue_as_new", "current_attempt", "current_run", "logger", "now", "patched", "resource", "rng", "run", "step", "uuid4",
-    "wait_for_event", "workflow",
+    "AnyWorkflow", "App", "AsyncClient", "AsyncHandle", "Attempt", "CancelReply", "ChildFailed", "ChildHandle", "Client", "Codec",
+    "ConfigurationError", "DefinitionError", "Duration", "Event", "EventConflict", "EventReceipt", "EventRecord", "EvidenceRecord",
+    "Handle", "JournalEntry", "NondeterminismRefused", "NotDeterministic", "NotInRun", "Page", "PendingCommand", "Redacted", "Resource",
+    "Retry", "RomulusError", "RunCancelled", "RunConflict", "RunDescription", "RunFailed", "RunHeld", "RunInfo", "RunNotFound", "RunStatus",
+    "RunTerminated", "Saga", "SerializationError", "Step", "StepFailed", "StepTimeout", "StoreError", "StoreUnavailable", "SyncStep",
+    "SyncWorkflow", "TooDeep", "UnknownWorkflow", "ValueTooLarge", "WaitRecord", "WaitTimeout", "WorkerRecord", "Workflow", "WrongColour",
+    "blocking", "continue_as_new", "current_attempt", "current_run", "logger", "now", "patched", "resource", "rng", "run", "saga",
+    "set_attributes", "start", "step", "uuid4", "wait_for_event", "workflow",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Iterable
 from datetime import datetime
-from typing import Any, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
 
 from typing_extensions import TypeForm
 
@@ -14,10 +14,13 @@ from romulus.core.duration import Duration, micros
 from romulus.core.errors import WrongColour
 from romulus.core.instance import Instance
 
+from .children import ChildHandle, child_call, started
 from .place import workflow_code
 from .step import Step, SyncStep
 from .waiting import Event, wait_call, wait_event
+from .workflow import AnyWorkflow
 
+P = ParamSpec("P")
 T = TypeVar("T")
 E = TypeVar("E")
 
@@ -77,8 +80,57 @@ def wait_for_event(
     return event
 
 
-def map(step: Step[[E], T] | SyncStep[[E], T], items: Iterable[E], /) -> list[T]:
-    """Call *step* with each of *items* at once and return the outcomes in order.
+def start(workflow: AnyWorkflow[P, T], /, *args: P.args, **kwargs: P.kwargs) -> BlockingChild[T]:
+    """Start *workflow* as a child of this run and go on: `romulus.start` for `def` workflows.
+
+    Raises:
+        RunConflict, UnknownWorkflow, TooDeep: as `romulus.start`.
+        NotInRun: called outside workflow code.
+        WrongColour: called in an async workflow.
+    """
+    instance = _bridge("start", "await romulus.start(…)")
+    handle: ChildHandle[T] = instance.blocking(started(instance, child_call(instance, workflow, args, kwargs)))
+    return BlockingChild(instance, handle)
+
+
+def call(workflow: AnyWorkflow[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return the outcome of a child of this run, from a `def` workflow, whatever colour *workflow* is.
+
+    Raises:
+        ChildFailed: it ended failed, cancelled or terminated.
+        RunConflict, UnknownWorkflow, TooDeep, NotInRun, WrongColour: as `start`.
+    """
+    instance = _bridge("call", "await workflow(…)")
+    outcome: T = instance.blocking(instance.child(child_call(instance, workflow, args, kwargs)))
+    return outcome
+
+
+class BlockingChild(Generic[T]):
+    """A child that a `def` workflow has started."""
+
+    def __init__(self, instance: Instance, handle: ChildHandle[T]) -> None:
+        self.id = handle.id
+        self._instance, self._handle = instance, handle
+
+    def result(self) -> T:
+        """Return what the child returned, once it has ended.
+
+        Raises:
+            ChildFailed: it ended failed, cancelled or terminated.
+        """
+        outcome: T = self._instance.blocking(self._handle.result())
+        return outcome
+
+    def cancel(self, reason: str = "") -> None:
+        """Ask the child to end, as a client's cancel does; returns once the request is stored."""
+        self._instance.blocking(self._handle.cancel(reason))
+
+    def __repr__(self) -> str:
+        return repr(self._handle)
+
+
+def map(step: Step[[E], T] | SyncStep[[E], T] | AnyWorkflow[[E], T], items: Iterable[E], /) -> list[T]:
+    """Call *step*, which may be a workflow too, with each of *items* at once and return the outcomes in order.
 
     The first failure is raised, and calls without an outcome are withdrawn.
 
@@ -87,8 +139,14 @@ def map(step: Step[[E], T] | SyncStep[[E], T], items: Iterable[E], /) -> list[T]
         WrongColour: called in an async workflow.
     """
     instance = _bridge("map", "await asyncio.gather(*(step(item) for item in items))")
-    outcomes: list[T] = instance.blocking(_all([instance.step(step.spec, (item,), {}) for item in items]))
+    outcomes: list[T] = instance.blocking(_all([_called(instance, step, item) for item in items]))
     return outcomes
+
+
+def _called(instance: Instance, step: Any, item: Any) -> Coroutine[Any, Any, Any]:
+    if isinstance(step, AnyWorkflow):
+        return instance.child(child_call(instance, cast("AnyWorkflow[..., Any]", step), (item,), {}))
+    return instance.step(step.spec, (item,), {})
 
 
 async def _all(calls: list[Coroutine[Any, Any, T]]) -> list[T]:

@@ -9,6 +9,7 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar, cast, get_origin
 
+from romulus.core.children import RESERVED
 from romulus.core.commands import StepSpec, WorkflowSpec
 from romulus.core.duration import Duration, InvalidSetting, micros
 from romulus.core.errors import DefinitionError
@@ -71,6 +72,14 @@ def check_name(value: object, field: str) -> str:
 def check_id(value: object, field: str) -> str:
     """Return *value* if it can be a run ID, event ID or correlation ID: non-empty text of at most 200 characters."""
     return _text(value, field, id_chars_max)
+
+
+def check_run_id(value: object) -> str:
+    """Return *value* if a start may choose it as its run's ID."""
+    run_id = check_id(value, "run ID")
+    if RESERVED in run_id:
+        raise InvalidText(f"run ID {run_id!r} has a {RESERVED!r}: such IDs are made for children and forks; use another character")
+    return run_id
 
 
 def check_event_name(value: object) -> str:

@@ -16,7 +16,7 @@ from romulus.core.seeds import derive
 
 from .checks import check_name
 from .place import here, workflow_code
-from .workflow import AnyWorkflow, StartOptions
+from .workflow import AnyWorkflow, StartOptions, check_attributes
 
 if TYPE_CHECKING:
     from .resource import ResourceSet
@@ -145,6 +145,21 @@ def rng() -> Random:
         NotInRun: called outside workflow code.
     """
     return workflow_code("romulus.rng()", "elsewhere use the random module").rng()
+
+
+def set_attributes(**values: str | int | bool) -> None:
+    """Set attributes of this run, to find it by; those not named stay. They are stored with what the run does next.
+
+    A run has at most 64 attributes: text of up to 1,000 characters, 64-bit integers and booleans.
+
+    Raises:
+        NotInRun: called outside workflow code.
+        ValueError: not what attributes can be, or too many; nothing is set.
+    """
+    instance = workflow_code("romulus.set_attributes()", "elsewhere give attributes when you start a run")
+    checked = check_attributes(values)
+    check_attributes({**instance.attributes_stored, **instance.attributes, **checked})
+    instance.set_attributes(checked)
 
 
 def patched(id: str) -> bool:  # noqa: A002 - a public name

@@ -6,18 +6,22 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol, Self, TypeAlias, TypeVar, cast, overload
+from typing import Any, Generic, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
 from romulus.core.commands import WorkflowSpec
 from romulus.core.duration import Duration, InvalidSetting, instant, micros
+from romulus.core.errors import WrongColour
 from romulus.core.text import check_text
 from romulus.core.values import ArgumentsCodec, ValueCodec
 
-from .checks import check_function, check_id, check_name, check_timeout, declared_name, is_async, options_named, refuse_owner
+from .checks import check_function, check_name, check_run_id, check_timeout, declared_name, is_async, options_named, refuse_owner
+from .children import ELSEWHERE, child_call
+from .place import workflow_code
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Co: TypeAlias = Coroutine[Any, Any, T]
+ParentClose: TypeAlias = Literal["cancel", "abandon", "terminate"]
 KEEP: Any = object()  # an option that was not given
 
 attributes_max = 64
@@ -37,6 +41,7 @@ class StartOptions:
     start_at: int | None = None  # store µs
     attributes: Mapping[str, str | int | bool] = field(default_factory=dict[str, str | int | bool])
     timeout: int | None = None  # of the whole run; None: the workflow's own
+    parent_close: ParentClose = "cancel"  # of a child: what becomes of it when its parent ends before it
 
 
 class AnyWorkflow(Generic[P, T]):
@@ -71,6 +76,7 @@ class AnyWorkflow(Generic[P, T]):
         start_at: datetime = KEEP,
         attributes: Mapping[str, str | int | bool] = KEEP,
         timeout: Duration = KEEP,
+        parent_close: ParentClose = KEEP,
     ) -> Self:
         """Return a copy that starts runs with these options; what is not given stays.
 
@@ -82,9 +88,10 @@ class AnyWorkflow(Generic[P, T]):
             start_at: when it is due; timezone-aware. Not together with delay.
             attributes: up to 64 names with text, integers or booleans, to find the run by.
             timeout: seconds or timedelta the whole run may take.
+            parent_close: what becomes of it as a child when its parent ends first: it is asked to cancel, terminated, or left alone.
         """
         given = {"id": id, "version": version, "priority": priority, "delay": delay, "start_at": start_at}
-        given |= {"attributes": attributes, "timeout": timeout}
+        given |= {"attributes": attributes, "timeout": timeout, "parent_close": parent_close}
         checked = {key: _OPTIONS[key](value) for key, value in given.items() if value is not KEEP}
         return type(self)(self.spec, _consistent(replace(self.start_options, **checked)))
 
@@ -96,11 +103,43 @@ class AnyWorkflow(Generic[P, T]):
 
 
 class Workflow(AnyWorkflow[P, T]):
-    """A workflow from `async def`."""
+    """A workflow from `async def`. Called in an async workflow it is a child; in a `def` one write `workflow.blocking(…)`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Co[T]:
+        """Return the outcome of a child of this run once awaited: started then, and recorded.
+
+        Raises:
+            ChildFailed: it ended failed, cancelled or terminated. RunConflict: the chosen ID belongs to another run.
+            NotInRun: called outside workflow code. WrongColour: called in a `def` workflow. TooDeep, UnknownWorkflow.
+        """
+        instance = workflow_code(f"a call of workflow {self.name!r}", ELSEWHERE)
+        if instance.in_bridge():
+            raise WrongColour(f"{self.name} is an async def workflow in a def workflow: write {_written(self)}.blocking(…)")
+        return instance.child(child_call(instance, self, args, kwargs))
+
+    def blocking(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the outcome of a child, from a `def` workflow; raises as a plain call does."""
+        return cast("T", _block(self, args, kwargs, f"await {_written(self)}(…)"))
 
 
 class SyncWorkflow(AnyWorkflow[P, T]):
-    """A workflow from `def`."""
+    """A workflow from `def`. Called in a `def` workflow it is a child; in an async one write `await workflow.aio(…)`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the outcome of a child of this run.
+
+        Raises:
+            ChildFailed: it ended failed, cancelled or terminated. RunConflict: the chosen ID belongs to another run.
+            NotInRun: called outside workflow code. WrongColour: called in an async workflow. TooDeep, UnknownWorkflow.
+        """
+        return cast("T", _block(self, args, kwargs, f"await {_written(self)}.aio(…)"))
+
+    def aio(self, *args: P.args, **kwargs: P.kwargs) -> Co[T]:
+        """Return the outcome of a child once awaited, from an async workflow; raises as a plain call does."""
+        instance = workflow_code(f"a call of workflow {self.name!r}", ELSEWHERE)
+        if instance.in_bridge():
+            raise WrongColour(f"{self.name} is a def workflow in a def workflow: write {_written(self)}(…)")
+        return instance.child(child_call(instance, self, args, kwargs))
 
 
 class WorkflowDecorator(Protocol):
@@ -153,6 +192,26 @@ def _spec(fn: Callable[..., Any], name: str, version: str, timeout: int | None) 
     )
 
 
+def _written(workflow: AnyWorkflow[..., Any]) -> str:
+    return workflow.spec.fn.__name__
+
+
+def _block(workflow: AnyWorkflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], spelling: str) -> Any:
+    """Return a child's outcome to a `def` workflow; *spelling* is what an async one must write."""
+    instance = workflow_code(f"a call of workflow {workflow.name!r}", ELSEWHERE)
+    if not instance.in_bridge():
+        raise WrongColour(f"{workflow.name} was called as in a def workflow, but this workflow is async: write {spelling}")
+    return instance.blocking(instance.child(child_call(instance, workflow, args, kwargs)))
+
+
+def _parent_close(value: object) -> ParentClose:
+    match value:
+        case "cancel" | "abandon" | "terminate":
+            return value
+        case _:
+            raise InvalidSetting(f'parent_close is {value!r}; use "cancel", "terminate" or "abandon"')
+
+
 def _integer(value: object, field: str, largest: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidSetting(f"{field} must be an int, not {type(value).__name__}")
@@ -180,13 +239,14 @@ def _attribute(name: str, value: object) -> str | int | bool:
 
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "id": lambda value: check_id(value, "run ID"),
+    "id": check_run_id,
     "version": lambda value: check_name(value, "workflow version"),
     "priority": lambda value: _integer(value, "priority", PRIORITY_MAX),
     "delay": lambda value: micros(value, "delay"),
     "start_at": lambda value: instant(value, "start_at"),
     "attributes": check_attributes,
     "timeout": lambda value: check_timeout(value, "workflow timeout"),
+    "parent_close": _parent_close,
 }
 
 

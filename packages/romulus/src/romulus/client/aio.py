@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
-from romulus.authoring.checks import check_id, check_name
+from romulus.authoring.checks import check_name, check_run_id
 from romulus.authoring.workflow import AnyWorkflow
 from romulus.core.duration import instant
 from romulus.core.errors import ConfigurationError, SerializationError
@@ -175,7 +175,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             request.check_same(answer)
 
     async def _id(self, given: str | None) -> str:
-        return check_id(given, "run ID") if given is not None else str(uuid.UUID(int=await self._link.random_bits(128), version=4))
+        return check_run_id(given) if given is not None else str(uuid.UUID(int=await self._link.random_bits(128), version=4))
 
     async def _newest(self, workflow: str) -> str:
         registry = self._link.registry

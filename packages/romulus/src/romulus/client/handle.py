@@ -166,6 +166,12 @@ class AsyncHandle(Generic[T]):
         cancel = await self._first_cancel(record.generation, position)
         if cancel is not None:
             raise ValueError(f"run {self.id!r} was cancelled at position {cancel.position}; fork it there or before, not at {position}")
+        started = await self._child_under_way(record.generation, position)
+        if started is not None:
+            raise ValueError(
+                f"at position {position} the child started at {started.position} had not ended, and a fork has children of its own; "
+                f"fork it at {started.position} or before"
+            )
 
     async def _first_cancel(self, generation: Generation, below: int) -> Entry | None:
         async for entry in self._link.entries(generation.key):
@@ -174,6 +180,18 @@ class AsyncHandle(Generic[T]):
             if entry.kind == Kind.CANCEL:
                 return entry
         return None
+
+    async def _child_under_way(self, generation: Generation, below: int) -> Entry | None:
+        """Return the first start of a child, for a handle, whose outcome is not recorded before *below*."""
+        started: dict[int, Entry] = {}
+        async for entry in self._link.entries(generation.key):
+            if entry.position >= below:
+                break
+            if entry.kind == Kind.STARTED and not entry.failed:
+                started[entry.seq] = entry
+            elif entry.kind == Kind.CHILD:
+                started.pop(entry.seq, None)
+        return next(iter(started.values()), None)
 
     async def _seed(self) -> bytes:
         return (await self._link.random_bits(SEED_BITS)).to_bytes(SEED_BITS // 8, "big")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from asyncio import Future
 from collections.abc import Coroutine, Generator
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from .commands import Command, Detail, StepCall, StepSpec, WaitCall
+from .children import ChildState
+from .commands import CancelChild, ChildCall, Command, Detail, OperationCall, OperationSpec, StepCall, StepSpec, WaitCall
 from .digests import command_digest
 from .record import Kind
+from .seeds import derive
 
 if TYPE_CHECKING:
     from .instance import Instance
@@ -79,6 +82,39 @@ class StepAwaited(Call):
         return f"step {self.spec.name!r}"
 
 
+class OperationAwaited(Call):
+    """A call of an operation."""
+
+    __slots__ = ("args", "kwargs", "spec")
+
+    def __init__(self, instance: Instance, spec: OperationSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._instance, self._generator = instance, None
+        self.spec, self.args, self.kwargs = spec, args, kwargs
+
+    def _command(self, instance: Instance) -> Command:
+        spec = self.spec
+        arguments = spec.arguments.dump(self.args, self.kwargs)
+        future = OperationFuture(loop=instance.loop)
+        future.instance, future.seq = instance, instance.seq + 1
+        call = OperationCall(spec, derive(instance.seeds.newest, "operation", future.seq).hex(), arguments, copy_context())
+        return made(instance, Kind.OPERATION, spec.name, arguments, call, future)
+
+    def _label(self) -> str:
+        return f"operation {self.spec.name!r}"
+
+
+class OperationFuture(Future[Any]):
+    """An operation's outcome: while it may have been sent, a cancellation waits until it is settled."""
+
+    __slots__ = ("instance", "seq")
+    instance: Instance
+    seq: int
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel what nothing was sent of; else refuse, which makes the task deliver its cancellation with the outcome."""
+        return self.instance.gives_up(self.seq) and super().cancel(msg)
+
+
 class WaitAwaited(Call):
     """A wait for an event."""
 
@@ -96,6 +132,54 @@ class WaitAwaited(Call):
 
     def _label(self) -> str:
         return f"wait for event {self.call.name!r}"
+
+
+class ChildAwaited(Call):
+    """A child whose outcome is awaited at once."""
+
+    __slots__ = ("call",)
+    kind = Kind.CHILD
+
+    def __init__(self, instance: Instance, call: ChildCall) -> None:
+        self._instance, self._generator = instance, None
+        self.call = call
+
+    def _command(self, instance: Instance) -> Command:
+        call = self.call
+        chosen = "" if call.id is None else f"{len(call.id)} {call.id}"
+        return made(instance, self.kind, call.workflow, chosen.encode() + b" " + call.arguments, call)
+
+    def _label(self) -> str:
+        return f"workflow {self.call.workflow!r}"
+
+
+class ChildStarted(ChildAwaited):
+    """A child started for a handle: its outcome arrives whether or not anybody awaits it."""
+
+    __slots__ = ()
+    kind = Kind.STARTED
+
+    def _command(self, instance: Instance) -> Command:
+        self.call.outcome = ChildState(instance)
+        command = super()._command(instance)
+        self.call.outcome.seq = command.seq
+        return command
+
+
+class CancelAwaited(Call):
+    """A request to cancel a child, done once it is stored."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, instance: Instance, call: CancelChild) -> None:
+        self._instance, self._generator = instance, None
+        self.call = call
+
+    def _command(self, instance: Instance) -> Command:
+        return made(instance, Kind.CANCEL_CHILD, "", f"{self.call.child} {self.call.reason}".encode(), self.call)
+
+    def _label(self) -> str:
+        return "cancel of a child"
 
 
 def made(instance: Instance, kind: Kind, name: str, arguments: bytes, detail: Detail, future: Any = None) -> Command:

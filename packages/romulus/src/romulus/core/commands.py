@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 from .record import Deposit, Kind
 from .retry import Retry
@@ -52,6 +52,45 @@ class StepCall:
 
 
 @dataclass(slots=True, eq=False)
+class OperationSpec:
+    """An operation as declared: its function, what its provider promises, and how its values are stored."""
+
+    name: str
+    fn: Callable[..., Any]
+    is_async: bool
+    suspends: bool  # its body may suspend: it needs a task of its own
+    retry: Retry  # of sends
+    lookup_retry: Retry
+    timeout: int  # µs for one send
+    idempotent: bool
+    key_lifetime: int | None  # µs
+    settle: int  # µs
+    pool: str | None
+    on_cancel: str  # settle | abandon
+    arguments: ArgumentsCodec
+    value: ValueCodec
+    extras: OperationExtras  # shared with copies that have other options
+
+
+@dataclass(slots=True, eq=False)
+class OperationExtras:
+    """What is declared beside an operation's function."""
+
+    lookup: Callable[..., Any] | None = None
+    callbacks: dict[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])  # by source
+
+
+@dataclass(slots=True, eq=False)
+class OperationCall:
+    """An external write for an executor: `spec` with these encoded arguments, in a copy of this context."""
+
+    spec: OperationSpec
+    id: str  # operation ID: derived from the generation's newest seed and the command's number
+    arguments: bytes  # plaintext; each send decodes its own copy
+    context: Context  # of the task that called
+
+
+@dataclass(slots=True, eq=False)
 class TimerCall:
     """A timer: fires through its own journal entry once `due` has come."""
 
@@ -70,7 +109,41 @@ class WaitCall:
     include_late: bool = False
 
 
-Detail: TypeAlias = StepCall | TimerCall | WaitCall
+@dataclass(slots=True, eq=False)
+class ChildCall:
+    """A workflow to be run as a child of this run."""
+
+    workflow: str
+    version: str
+    arguments: bytes  # plaintext
+    value: ValueCodec
+    id: str | None  # chosen by the code; None: made from the generation's newest seed
+    on_close: str  # cancel | terminate | abandon
+    timeout: int | None  # µs
+    priority: int = 0
+    delay: int | None = None  # µs
+    start_at: int | None = None  # store µs
+    attributes: str = "{}"
+    run_id: str = ""  # once the record says it was started, for a handle
+    outcome: Settled | None = None  # of a child started for a handle: where its outcome goes
+
+
+@dataclass(slots=True, eq=False)
+class CancelChild:
+    """A request at a child that was started for a handle."""
+
+    child: int  # seq of the command that started it
+    reason: str
+
+
+class Settled(Protocol):
+    """Where an outcome goes that nobody need await."""
+
+    def set_result(self, value: Any) -> None: ...
+    def set_exception(self, error: BaseException) -> None: ...
+
+
+Detail: TypeAlias = StepCall | OperationCall | TimerCall | WaitCall | ChildCall | CancelChild
 
 
 @dataclass(slots=True, eq=False)
@@ -119,6 +192,6 @@ class Continued:
 Outcome: TypeAlias = Returned | Failed | Cancelled | Continued
 
 __all__ = [
-    "Cancelled", "Command", "Continued", "Deposit", "Detail", "Failed", "Outcome", "Returned",
-    "StepCall", "StepSpec", "TimerCall", "WaitCall", "WorkflowSpec",
+    "CancelChild", "Cancelled", "ChildCall", "Command", "Continued", "Deposit", "Detail", "Failed", "OperationCall",
+    "OperationExtras", "OperationSpec", "Outcome", "Returned", "StepCall", "StepSpec", "TimerCall", "WaitCall", "WorkflowSpec",
 ]  # fmt: skip

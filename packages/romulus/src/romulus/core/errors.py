@@ -11,6 +11,14 @@ RomulusError
 ├── RunNotFound              no such run here
 ├── StepFailed               a step's exception that cannot be rebuilt as its own class
 │   └── StepTimeout          a step's attempt ran past its timeout (also a TimeoutError)
+├── ChildFailed              a child did not succeed; `__cause__` is what ended it
+├── TooDeep                  children of children, deeper than a run may start them
+├── OperationRejected        the provider refused the operation; nothing was applied
+├── OperationAbandoned       a reviewer gave up: whether it was applied is not known
+├── NotSent                  raised by an operation's body: the request never left
+├── Rejected                 raised by an operation's body: the provider refused it
+├── OperationNotFound        no such operation here
+├── OperationConflict        the operation is settled, or not open to this; nothing was changed
 ├── WaitTimeout              no event came in time (also a TimeoutError)
 ├── EventConflict            the event ID was used before with another body; nothing was stored
 ├── SerializationError       a value cannot be stored and restored unchanged
@@ -109,6 +117,58 @@ class StepFailed(RomulusError):
 
 class StepTimeout(StepFailed, TimeoutError):
     """An attempt of a step ran past its timeout."""
+
+
+class ChildFailed(RomulusError):
+    """A child ended failed, cancelled or terminated; `__cause__` is what its code raised, where it can be rebuilt."""
+
+    def __init__(self, run_id: str, status: str, error: str = "") -> None:
+        how = f"was {status}" if status in ("cancelled", "terminated") else status
+        super().__init__(f"child {run_id!r} {how}" + (f": {error}" if error else ""))
+        self.run_id, self.status, self.error = run_id, status, error
+
+
+class TooDeep(RomulusError):
+    """A run with as many parents above it as are allowed cannot start children: look for a workflow that starts itself."""
+
+    def __init__(self, run_id: str, depth_max: int) -> None:
+        super().__init__(
+            f"run {run_id!r} has {depth_max} parents above it, the most there may be, so it can start no child; "
+            "does a workflow start itself? a loop belongs into continue_as_new()"
+        )
+        self.run_id, self.depth_max = run_id, depth_max
+
+
+class OperationRejected(RomulusError):
+    """The provider refused the operation: nothing was applied."""
+
+
+class OperationAbandoned(RomulusError):
+    """A reviewer gave the operation up: it may have been applied, so do not compensate as if it had failed."""
+
+
+class NotSent(RomulusError):
+    """For an operation's body to raise: the request never left this machine, so sending it again is safe."""
+
+
+class Rejected(RomulusError):
+    """For an operation's body to raise: the provider answered that it refuses, and has applied nothing."""
+
+
+class OperationNotFound(RomulusError):
+    """No operation has this ID in this namespace."""
+
+    def __init__(self, operation_id: str, namespace: str = "default") -> None:
+        super().__init__(f"no operation {operation_id!r} in namespace {namespace!r}")
+        self.operation_id, self.namespace = operation_id, namespace
+
+
+class OperationConflict(RomulusError):
+    """The operation is settled already, or not open to this now; nothing was changed."""
+
+    def __init__(self, operation_id: str, why: str) -> None:
+        super().__init__(f"operation {operation_id!r} {why}")
+        self.operation_id = operation_id
 
 
 class WaitTimeout(RomulusError, TimeoutError):

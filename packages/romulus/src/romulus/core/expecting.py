@@ -5,14 +5,22 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .commands import Command, StepCall, WaitCall
+from .commands import ChildCall, Command, OperationCall, StepCall, WaitCall
 from .endings import came_from, raisable
-from .errors import Mismatch, Undecodable, WaitTimeout
-from .failures import load_failure
-from .record import Entry, Kind, OpenWait
+from .errors import ChildFailed, Mismatch, Undecodable, WaitTimeout
+from .failures import describe_failure, load_failure
+from .record import Entry, Kind, OpenWait, StartedChild
 
 if TYPE_CHECKING:
     from .instance import Instance
+
+
+_WORDS: dict[str, str] = {
+    Kind.WAIT: "a wait for event",
+    Kind.CHILD: "a child of workflow",
+    Kind.STARTED: "the start of a child of workflow",
+    Kind.CANCEL_CHILD: "the cancel of a child",
+}
 
 
 class Arrival(NamedTuple):
@@ -71,6 +79,21 @@ def expected_wait(instance: Instance, wait: OpenWait) -> Command | None:
     return command
 
 
+def expected_child(instance: Instance, child: StartedChild) -> Command | None:
+    """Return the command of a child that the record has as started, None if the code has its outcome or has given it up.
+
+    Raises:
+        Mismatch: the code asked for something else there, or has not come so far and asks for nothing more.
+    """
+    command = instance.open.get(child.seq)
+    if command is None and child.seq <= instance.seq:
+        return None
+    if command is None or not isinstance(command.detail, ChildCall):
+        asked = _asked_instead(instance, child.seq) if command is None else _in_words(command.kind, command.name, command.seq)
+        raise Mismatch(instance.position, f"the start of child {child.run_id!r} (command {child.seq})", asked)
+    return command
+
+
 def decoded(instance: Instance, entry: Entry, command: Command, value: Any, unset: object) -> Any:
     """Return what *entry* gives the code.
 
@@ -83,10 +106,16 @@ def decoded(instance: Instance, entry: Entry, command: Command, value: Any, unse
     elif isinstance(detail, StepCall):
         if value is unset:
             value = detail.spec.value.load(instance.vault.open(entry.body, f"outcome of step {entry.name!r}"))
+    elif isinstance(detail, OperationCall):
+        if value is unset:
+            value = detail.spec.value.load(instance.vault.open(entry.body, f"outcome of operation {entry.name!r}"))
     elif isinstance(detail, WaitCall):
         if value is unset:
             value = detail.value.load(instance.vault.open(entry.body, f"event {entry.name!r}"))
         value = _arrival(entry, value)
+    elif isinstance(detail, ChildCall) and value is unset:
+        body = instance.vault.open(entry.body, f"outcome of child {entry.name!r}")
+        value = json.loads(body) if entry.kind == Kind.STARTED else detail.value.load(body)
     return value
 
 
@@ -103,8 +132,8 @@ def _check_follows(instance: Instance, entry: Entry) -> None:
 def _in_words(kind: str, name: str, seq: int) -> str:
     if kind == Kind.TIMER:
         return f"a timer (command {seq})"
-    what = "a wait for event" if kind == Kind.WAIT else "step" if kind == Kind.STEP else str(kind)
-    return f"{what} {name!r} (command {seq})"
+    what = _WORDS.get(kind, str(kind))
+    return f"{what} {name!r} (command {seq})" if name else f"{what} (command {seq})"
 
 
 def _difference(entry: Entry, command: Command) -> str:
@@ -128,9 +157,21 @@ def _failure(instance: Instance, entry: Entry, value: Any) -> Exception:
         error = raisable(value)
     elif entry.kind == Kind.WAIT and not entry.body:
         error = WaitTimeout(f"no event {entry.name!r} came in time")
+    elif entry.kind == Kind.CHILD and entry.info:
+        error = _child_failed(instance, entry)
     else:
         error = raisable(load_failure(instance.vault.open(entry.body, f"failure of {entry.kind} {entry.name!r}")))
     came_from(error, entry.position)
+    return error
+
+
+def _child_failed(instance: Instance, entry: Entry) -> ChildFailed:
+    run_id, status = json.loads(entry.info)
+    if not entry.body:
+        return ChildFailed(run_id, status)
+    plain = instance.vault.open(entry.body, f"failure of child {run_id!r}")
+    error = ChildFailed(run_id, status, describe_failure(plain))
+    error.__cause__ = load_failure(plain)
     return error
 
 

@@ -16,3 +16,4 @@ class RunInfo:
     started_at: datetime
     namespace: str
     generation: int
+    depth: int = 0  # how many parents stand above it

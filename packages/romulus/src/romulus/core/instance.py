@@ -6,15 +6,29 @@ import asyncio
 import contextvars
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 from uuid import UUID
 
 from . import expecting
 from .awaiting import awaiting
 from .bridge import Bridges
-from .calls import StepAwaited, WaitAwaited, made
+from .calls import CancelAwaited, ChildAwaited, ChildStarted, OperationAwaited, StepAwaited, WaitAwaited, made
+from .children import child_id, outcome_command
 from .closing import unretrieved, wind_down
-from .commands import Command, Continued, Outcome, Returned, StepSpec, TimerCall, WaitCall, WorkflowSpec
+from .commands import (
+    CancelChild,
+    ChildCall,
+    Command,
+    Continued,
+    OperationCall,
+    OperationSpec,
+    Outcome,
+    Returned,
+    StepSpec,
+    TimerCall,
+    WaitCall,
+    WorkflowSpec,
+)
 from .draws import Draws
 from .endings import ContinueAsNew, outcome_of
 from .errors import ActivationTimeout, Dropped, NondeterminismRefused, WrongColour
@@ -32,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["UNSET", "Instance", "RunInfo", "current"]
 
+WITHDRAWN = "romulus.withdrawn "  # and a seq: a patch that says that the code gave an operation up before it was sent
 UNSET: Any = object()  # deliver: the value is to be decoded from the entry
 
 
@@ -39,8 +54,31 @@ class Instance:
     """A generation's code, advanced entry by entry. Not thread-safe but for `interrupt`."""
 
     __slots__ = (
-        "__weakref__", "_bridges", "_cancelled", "_draws", "_issued", "_main", "_notes", "_patches", "_replaying", "_reseeded",
-        "_withdrawn", "info", "loop", "now", "open", "outcome", "position", "seed", "seeds", "seq", "spec", "vault",
+        "__weakref__",
+        "_bridges",
+        "_cancelled",
+        "_draws",
+        "_issued",
+        "_main",
+        "_notes",
+        "_patches",
+        "_replaying",
+        "_reseeded",
+        "_withdrawn",
+        "attributes",
+        "attributes_changed", "attributes_stored",
+        "info",
+        "loop",
+        "now",
+        "open",
+        "outcome",
+        "position",
+        "seed",
+        "seeds",
+        "seq",
+        "spec",
+        "unsent",
+        "vault",
     )  # fmt: skip
 
     def __init__(self, spec: WorkflowSpec, info: RunInfo, arguments: bytes, seeds: Seeds, started_at: int, vault: Vault) -> None:
@@ -51,7 +89,11 @@ class Instance:
         self.position = 0  # entries delivered and patches absorbed
         self.now = started_at  # store µs
         self.open: dict[int, Command] = {}
+        self.attributes: dict[str, str | int | bool] = {}  # set by the code since the generation began
+        self.attributes_stored: dict[str, str | int | bool] = {}  # by the record when it was taken up
+        self.attributes_changed = False
         self.outcome: Outcome | None = None
+        self.unsent: Callable[[int], bool] = _nothing_known  # whether nothing of operation *seq* was sent; the worker's answer
         self.loop = WorkflowLoop(self, started_at, int.from_bytes(self.seed, "big"))
         self._bridges = Bridges(self.loop)
         self._draws = Draws(self.seed)
@@ -117,6 +159,8 @@ class Instance:
             elif entry.failed:
                 command.future.set_exception(value)
             else:
+                if entry.kind == "started":
+                    self.open[entry.seq] = outcome_command(command, value)
                 command.future.set_result(value)
             loop.run()
         finally:
@@ -178,6 +222,26 @@ class Instance:
         """Return a wait for an event, asked for when first awaited."""
         return WaitAwaited(self, call)
 
+    def operation(self, spec: OperationSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
+        """Return a call of an operation, recorded as an intent when first awaited."""
+        return OperationAwaited(self, spec, args, kwargs)
+
+    def child(self, call: ChildCall) -> Coroutine[Any, Any, Any]:
+        """Return a child's outcome, which is asked for when first awaited."""
+        return ChildAwaited(self, call)
+
+    def start_child(self, call: ChildCall) -> Coroutine[Any, Any, str]:
+        """Return the start of a child, asked for when first awaited: its outcome is the child's run ID, once it is stored."""
+        return ChildStarted(self, call)
+
+    def cancel_child(self, seq: int, reason: str) -> Coroutine[Any, Any, None]:
+        """Return a request to cancel the child that command *seq* started, made when first awaited."""
+        return CancelAwaited(self, CancelChild(seq, reason))
+
+    def child_id(self, seq: int) -> str:
+        """Return the run ID of the child that command *seq* starts, where the code chose none."""
+        return child_id(self.info.id, self.seeds.newest, seq)
+
     def patched(self, name: str) -> bool:
         """Return whether code guarded by *name* runs, the same answer for the whole generation."""
         known = self._patches.known(name)
@@ -187,6 +251,27 @@ class Instance:
         if answer:
             self.position += 1
         return self._patches.answer(name, answer)
+
+    def gives_up(self, seq: int) -> bool:
+        """Return whether operation *seq* lets go of a caller that is cancelled: nothing of it was sent, or it is declared so.
+
+        That nothing was sent is the worker's to know, so the answer is recorded as an answer of `patched` is.
+        """
+        command = self.open.get(seq)
+        if not self.loop.live or self.loop.refusing or command is None or cast("OperationCall", command.detail).spec.on_cancel == "abandon":
+            return True
+        name = f"{WITHDRAWN}{seq}"
+        if self._patches.known(name):
+            return True
+        if self._replaying or not (seq in self._issued or self.unsent(seq)):
+            return False
+        self.position += 1
+        return self._patches.answer(name, True)
+
+    def set_attributes(self, values: dict[str, str | int | bool]) -> None:
+        """Set attributes of the run, as part of the next transition."""
+        self.attributes.update(values)
+        self.attributes_changed = True
 
     def note(self, record: object) -> None:
         """Keep *record* until its transition commits; a replay and a dropped instance keep nothing."""
@@ -307,6 +392,10 @@ class Instance:
     def _wind_down(self) -> None:
         wind_down(self.loop)
         self._bridges.abandon()
+
+
+def _nothing_known(seq: int) -> bool:
+    return False
 
 
 def current() -> Instance | None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from .machine import RunStatus
+from .operations import OperationRow
 
 
 class Kind(StrEnum):
@@ -18,6 +19,10 @@ class Kind(StrEnum):
     WAIT = "wait"  # an event was consumed, or the wait's deadline passed (failed)
     CANCEL = "cancel"  # a cancel request was delivered; seq is the cancel_seq it answers
     PATCH = "patch"  # patched(name) was first asked with nothing of it recorded: body b"1" or b"0"
+    STARTED = "started"  # a child was started for a handle: its run ID, or why it was not (failed)
+    CHILD = "child"  # a child's outcome: its result, or how it ended otherwise (failed)
+    CANCEL_CHILD = "cancel_child"  # the request to cancel a child is stored
+    OPERATION = "operation"  # an operation's outcome: its result, or why there is none (failed)
 
 
 class Entry(NamedTuple):
@@ -32,7 +37,8 @@ class Entry(NamedTuple):
     failed: bool  # body is a failure (core.failures), not a value
     body: bytes  # encoded value or failure, after the App's codec
     digest: bytes  # 8 bytes over kind, name and arguments, keyed by the seed in force when it was asked for
-    info: str = ""  # WAIT: JSON [event ID, received_at µs, correlation ID, event name]
+    # WAIT: JSON [event ID, received_at µs, correlation ID, event name]; CHILD: [run ID, status]; OPERATION: [operation ID, state, sends]
+    info: str = ""
     fence: int = 0  # the claim that wrote it
     transition: int = 0  # the transition that wrote it
 
@@ -92,6 +98,7 @@ class Run:
     started_at: int | None  # first claim of the generation, store µs
     updated_at: int
     finished_at: int | None
+    depth: int = 0  # how many parents stand above it
 
 
 @dataclass(slots=True)
@@ -138,6 +145,47 @@ class OpenWait:
     deposit: Deposit | None = None
 
 
+class About(StrEnum):
+    """What a message in a run's inbox tells."""
+
+    STARTED = "started"  # the child whose ID the code chose was created; info is its run ID
+    CONFLICT = "conflict"  # the ID was taken; info is JSON, see `Taken`
+    OPERATION = "operation"  # an operation of the run was settled; info JSON [operation ID, state, sends]
+    REVIEW = "review"  # an operation waits for a person: info is the reason; "": it no longer does
+    ENDED = "child"  # the child ended; body as its generation has it, info JSON [run ID, status]
+
+
+class Message(NamedTuple):
+    """What a run's inbox holds of one of its children, in the order it came."""
+
+    key: int  # the store's own, named when it is taken
+    about: str  # an About
+    seq: int  # the command that started the child
+    failed: bool
+    body: bytes
+    info: str
+
+
+class Taken(NamedTuple):
+    """The run that has the ID a child was to get: an info of `About.CONFLICT`, as JSON in this order."""
+
+    run_id: str
+    key: int
+    own: bool  # a child of the same run, started by an earlier generation
+    workflow: str  # of its first generation, as are the next two
+    seeds: str
+    input_digest: str  # hex
+
+
+class StartedChild(NamedTuple):
+    """A child that the record has as started by a generation."""
+
+    seq: int
+    run_id: str
+    status: str
+    on_close: str  # cancel | terminate | abandon | closed (it was asked to end)
+
+
 @dataclass(slots=True)
 class Record:
     """All that is needed to rebuild a run in memory."""
@@ -147,6 +195,11 @@ class Record:
     entries: Sequence[Entry] = ()
     attempts: Sequence[AttemptRow] = ()
     waits: Sequence[OpenWait] = ()
+    inbox: Sequence[Message] = ()  # the oldest, a bounded number
+    parent: bool = False  # the generation has started children: `Store.children` lists them
+    children: Sequence[StartedChild] = ()  # read by a worker before it rebuilds a parent
+    operates: bool = False  # the generation has recorded operations: `Store.operations_of` lists those it awaits
+    operations: Sequence[OperationRow] = ()  # read by a worker before it rebuilds such a run
 
 
 class HoldKind(StrEnum):
@@ -159,6 +212,7 @@ class HoldKind(StrEnum):
     HUNG = "hung"  # the code did not give control back
     LIMIT = "limit"  # history limit reached
     REFUSED = "refused"  # I/O or nondeterminism in workflow code
+    REVIEW = "review"  # nothing is left to do but to settle operations that wait for a person: settled, it goes on by itself
 
 
 @dataclass(slots=True)

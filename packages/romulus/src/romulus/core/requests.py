@@ -55,6 +55,12 @@ def terminate(run: Run, reason: str, now: int) -> Next | None:
     return Next(replace(ended, owner=None, fence=next_fence(run.fence, now)))
 
 
+def close_child(run: Run, how: str, reason: str, now: int) -> Next | None:
+    """Return a live child asked to end: *how* is "cancel" or "terminate"."""
+    why = reason or "its parent has ended"
+    return terminate(run, why, now) if how == "terminate" else request_cancel(run, why, now)
+
+
 def release(run: Run, now: int) -> Next:
     """Return a held run made claimable again in the same generation, its losses and exclusions forgotten.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .machine import Change, RunStatus
+from .operations import NewIntent, OperationMark
 from .record import AttemptRow, Entry, Generation, HoldKind, Run
 
 
@@ -38,6 +39,34 @@ class CloseWait:
     seq: int
     how: Closing
     event: int | None = None  # arrival number, for CONSUMED and BAD
+
+
+@dataclass(slots=True)
+class NewChild:
+    """A child to be created. Where its ID is taken, nothing is, and the parent's inbox gets a message about it."""
+
+    run: NewRun
+    seq: int  # the command that starts it
+    on_close: str  # what becomes of it when its parent ends before it: cancel | terminate | abandon
+    tell: bool = False  # also put into the inbox that it was started
+
+
+@dataclass(slots=True)
+class Attach:
+    """A child of an earlier generation that becomes this one's; one that has ended is told of at once."""
+
+    seq: int
+    key: int  # its Run.key
+    on_close: str
+
+
+@dataclass(slots=True)
+class CloseChild:
+    """A request to end a child before its parent has ended: queued, carried out by whoever comes first."""
+
+    seq: int  # the command that started it
+    how: str  # cancel | terminate
+    reason: str = ""
 
 
 @dataclass(slots=True)
@@ -97,6 +126,17 @@ class Transition:
     failure: bytes | None = None
     ended_by: int | None = None  # position of the outcome whose exception ended the run
     begins: NewGeneration | None = None  # with Change.CONTINUE
+    children: Sequence[NewChild] = ()
+    attaches: Sequence[Attach] = ()
+    closing: Sequence[CloseChild] = ()  # requests at children
+    taken: Sequence[int] = ()  # keys of inbox messages: all of them are there, or the transition is refused
+    attributes: str | None = None  # new value of Run.attributes, None: unchanged
+    child: bool = False  # the run has a parent that is told when it ends
+    parent: bool = False  # the generation has started children, or has an inbox
+    intents: Sequence[NewIntent] = ()  # operations recorded, or armed: all of them, or the transition is refused
+    marks: Sequence[OperationMark] = ()  # what its operations become: all of them, or the transition is refused
+    forsaken: Sequence[int] = ()  # seqs of operations that the code no longer awaits
+    operates: bool = False  # the generation has recorded operations
 
 
 class Verdict(Enum):
@@ -125,6 +165,7 @@ class NewRun:
     attributes: str = "{}"
     copy: CopyFrom | None = None  # fork
     started_at: int | None = None  # fork
+    depth: int = 0  # of a child: its parent's and one more
 
 
 @dataclass(slots=True)

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from romulus.core.machine import RunStatus
-from romulus.core.record import Entry, Generation, Record, Run, WorkerRow
+from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
+from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
 from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
 
 from .hub import Hub
 
 T = TypeVar("T")
+INBOX_MAX: Final = 500  # messages of an inbox that are read with a record, the oldest
 
 
 class BatchRejected(Exception):
@@ -111,6 +113,14 @@ class Evidence:
     owner: str
     fence: int
     detail: str  # JSON
+
+
+@dataclass(slots=True)
+class TakenOperations:
+    """Operations that were claimed to be settled."""
+
+    rows: Sequence[OperationRow]
+    next_due: int | None  # store µs; None: nothing else is due at a known time
 
 
 class Lease(Protocol):
@@ -221,6 +231,17 @@ class Store(Protocol):
     async def waits(self, namespace: str, after: str | None, limit: int) -> Listed[StoredWait]:
         """Return a page of open waits, oldest first."""
 
+    async def operation(self, namespace: str, operation_id: str) -> OperationRow | None:
+        """Return an operation."""
+
+    async def operations(
+        self, namespace: str, state: OperationState | None, run: int | None, after: str | None, limit: int
+    ) -> Listed[OperationRow]:
+        """Return a page of operations in the order they were recorded. *run*: of that run (Run.key) only."""
+
+    async def operation_notes(self, key: int) -> Sequence[OperationNote]:
+        """Return an operation's history by OperationRow.key, oldest first."""
+
     async def workers(self, namespace: str) -> Sequence[WorkerRow]:
         """Return registered workers, `status` derived from their leases."""
 
@@ -257,6 +278,14 @@ class Store(Protocol):
 
         A refused one whose ID is the row's `last_transition`, or stands in the journal, counts as APPLIED.
 
+        Children are created in the same commit, those whose ID is taken left out: the parent's inbox has a message then. A run
+        that ends with `Transition.child` puts its outcome into its parent's inbox, with a `wakes` row, if the parent is still in
+        the generation that started it and has not ended. A run that parks while its inbox holds something is due at once.
+
+        Operations are recorded in the same commit; one of `intents` that is there and not queued, or of `marks` that is not in the state
+        it names (armed: under this claim), refuses the transition. So does a hold for review whose run has something in its inbox.
+        A generation that ends withdraws its queued operations and awaits none of the others.
+
         Raises:
             BatchRejected: a statement raised; nothing was written.
             StoreUnavailable: nothing was written.
@@ -268,6 +297,38 @@ class Store(Protocol):
 
     async def pulse(self, owner: str) -> Sequence[Record]:
         """Take the `wakes` of runs that *owner* owns; return their records (waits with deposits, no entries)."""
+
+    async def children(self, generation: int) -> Sequence[StartedChild]:
+        """Return the children that a generation has started or taken over, in command order."""
+
+    async def close_children(self, limit: int, decide: Callable[[Run, str, str, int], Next | None]) -> int:
+        """Carry out queued requests at up to *limit* live children; return how many there were: as many as *limit* if more may be left.
+
+        A generation that ended with `Transition.parent`, or by `change`, has its children closed as each was started to be
+        (`NewChild.on_close`), but for those to abandon. *decide(run, how, reason, store now)* says what each row becomes, as for `change`.
+        """
+
+    async def operations_of(self, generation: int) -> Sequence[OperationRow]:
+        """Return the operations of a generation whose outcome its code awaits and its journal does not have, in command order."""
+
+    async def take_operations(self, owner: str, namespace: str, names: Sequence[str], limit: int, lost: OperationState) -> TakenOperations:
+        """Claim up to *limit* due operations of these *names* for *owner*, the longest due first, under new fences.
+
+        First, operations whose claim is over are given up: the run's own, once its run has another owner or fence; a worker's, once that
+        is dead. An armed one becomes *lost*; all are due at once. `TakenOperations.next_due` is when the next one is due.
+        """
+
+    async def report(
+        self, reports: Sequence[Report], decide: Callable[[OperationRow, Report, int], Decided], to: RunStatus
+    ) -> Sequence[Decided | None]:
+        """Read each report's operation, let *decide(row, report, store now)* say what it becomes, write that and a note; atomic.
+
+        None: there is no operation of that ID; nothing is written.
+
+        *decide* is pure and may raise: nothing is written then. A run that awaits the operation, in the generation that recorded it, gets a
+        message in its inbox when it is settled (`About.OPERATION`), when it waits for a person and when it no longer does (`About.REVIEW`),
+        with a `wakes` row; one held for review (`HoldKind.REVIEW`) gets status *to* and is due at once. Grouped as `start`.
+        """
 
     async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead whose lease is over or whose process is gone, then free up to *limit* runs of dead or unknown owners.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from romulus.core import requests
 from romulus.core.errors import CommitUnknown
 from romulus.core.machine import Change, RunStatus, after
 from romulus.core.record import Record
@@ -15,6 +16,7 @@ from .memory import Memory
 from .patience import forever
 
 MATCH_MAX = 1_000  # rows of to_match a pass
+CLOSE_MAX = 200  # children asked to end in one transaction
 CLAIMED = after(RunStatus.PENDING, Change.CLAIM)
 
 
@@ -25,6 +27,7 @@ class Claimer:
         self._engine, self._memory, self._take, self._room = engine, memory, take, room
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._stopped = False
         self._next = 0  # µs to sleep before the next look
         self._due: int | None = None  # store µs of the earliest look asked for
         self._starved = False  # due work was left for want of room
@@ -33,11 +36,14 @@ class Claimer:
 
     def start(self) -> None:
         """Begin to claim."""
-        work = forever(self._engine.host, self._engine.settings.poll, "claiming", self._pass)
+        self._stopped = False
+        work = forever(self._engine.host, self._engine.settings.poll, "claiming", self._pass, over=lambda: self._stopped)
         self._task = self._engine.host.spawn(work, name="romulus-claimer")
 
     async def stop(self) -> None:
-        """Claim nothing more."""
+        """Claim nothing more. A cancellation that gets lost on the way costs one more look, never the stop."""
+        self._stopped = True
+        self._poked.set()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -67,6 +73,8 @@ class Claimer:
         engine = self._engine
         if await engine.store.match(MATCH_MAX):
             self._poked.set()  # until a pass finds nothing left to match
+        if await engine.store.close_children(CLOSE_MAX, requests.close_child) == CLOSE_MAX:
+            self._poked.set()
         try:
             return await self._wake_and_claim()
         except CommitUnknown:

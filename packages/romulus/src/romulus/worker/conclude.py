@@ -13,7 +13,7 @@ from romulus.core.record import HoldKind
 from romulus.core.seeds import Seeds
 from romulus.core.transition import CloseWait, Closing, NewGeneration, Transition
 
-from . import holding
+from . import family, holding
 from .draft import Draft
 from .engine import CancelIn, Work
 
@@ -31,8 +31,9 @@ def conclude(driver: RunDriver, draft: Draft) -> Transition | None:
         return _end(driver, draft, driver.instance.outcome)
     if driver.run.position + len(draft.entries) >= driver.engine.settings.history_max:
         return holding.held(driver, draft, HoldKind.LIMIT, holding.history_limit(driver))
+    family.start(driver, draft)
     arm(driver, draft)
-    if driver.armed or driver.queue or driver.queued:
+    if driver.armed or driver.queue or driver.queued or driver.unstarted or draft.answers:
         return _advance(driver, draft)
     return _park(driver, draft)
 
@@ -94,7 +95,7 @@ def _advance(driver: RunDriver, draft: Draft) -> Transition | None:
 def _park(driver: RunDriver, draft: Draft) -> Transition:
     """Leave the run to its timers, waits and back-offs; a run with none of them is deadlocked."""
     due = driver.next_due()
-    if due is None and not driver.waits:
+    if due is None and not (driver.waits or driver.children):
         return holding.held(driver, draft, HoldKind.DEADLOCK, holding.deadlock(driver))
     return _seal(driver, draft, Change.PARK, wake_at=due)
 
@@ -158,6 +159,7 @@ def _close_everything(driver: RunDriver, draft: Draft) -> None:
     for seq in tuple(driver.waits):
         draft.close(CloseWait(seq, Closing.WITHDRAWN))
     driver.waits.clear()
+    driver.unstarted.clear()
 
 
 def _next_generation(driver: RunDriver, outcome: Continued) -> NewGeneration:
@@ -190,4 +192,5 @@ def _seal(
     return draft.seal(
         driver.run, driver.engine.owner.id, change, armed_text(driver), cancel_seq=driver.cancel_seen, digest=driver.digest,
         wake_at=wake_at, excluded=excluded, result=result, failure=failure, ended_by=ended_by, begins=begins,
+        parent=driver.parent,
     )  # fmt: skip

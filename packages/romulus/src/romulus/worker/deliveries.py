@@ -6,15 +6,17 @@ import json
 from heapq import heappush
 from typing import TYPE_CHECKING
 
-from romulus.core.commands import Command, StepCall, TimerCall, WaitCall
+from romulus.core.commands import CancelChild, ChildCall, Command, StepCall, TimerCall, WaitCall
 from romulus.core.duration import to_datetime
 from romulus.core.errors import SerializationError, Undecodable
-from romulus.core.instance import UNSET, RunInfo
+from romulus.core.instance import RunInfo
 from romulus.core.record import Entry, Kind, Record
 from romulus.core.transition import CloseWait, Closing, NewWait
 
+from . import family
 from .draft import Draft
-from .engine import CancelIn, DueNow, EventIn, Outcome, TryAgain
+from .engine import CancelIn, DueNow, EventIn, MessageIn, Outcome, TryAgain
+from .entries import entry_of, patches, record
 
 if TYPE_CHECKING:
     from .driver import RunDriver
@@ -26,7 +28,7 @@ def run_info(record: Record) -> RunInfo:
     """Return what workflow code may know of its run."""
     run, generation = record.run, record.generation
     started = generation.started_at or run.started_at or run.created_at
-    return RunInfo(run.id, run.workflow, run.version, to_datetime(started), run.namespace, run.generation)
+    return RunInfo(run.id, run.workflow, run.version, to_datetime(started), run.namespace, run.generation, run.depth)
 
 
 def deliver_all(driver: RunDriver, draft: Draft) -> None:
@@ -52,6 +54,8 @@ def _deliver(driver: RunDriver, draft: Draft) -> None:
             _due(driver, draft, delivery)
         case EventIn():
             _event(driver, draft, delivery)
+        case MessageIn():
+            family.deliver(driver, draft, delivery.message)
         case CancelIn():
             _cancel(driver, draft, delivery)
 
@@ -66,8 +70,8 @@ def _outcome(driver: RunDriver, draft: Draft, outcome: Outcome) -> None:
     if driver.rows.pop(command.seq, None) is not None:
         draft.settle(command.seq)
     draft.changed = True
-    entry = _entry(driver, draft, command, outcome.body, failed=outcome.failed, attempt=work.number)
-    _record(driver, draft, entry, outcome.value)
+    entry = entry_of(driver, draft, command, outcome.body, failed=outcome.failed, attempt=work.number)
+    record(driver, draft, entry, outcome.value)
 
 
 def _try_again(driver: RunDriver, draft: Draft, again: TryAgain) -> None:
@@ -92,12 +96,12 @@ def _due(driver: RunDriver, draft: Draft, due: DueNow) -> None:
             driver.queued.append(command)
         case TimerCall() if command is not None:
             draft.due(due.due)
-            _record(driver, draft, _entry(driver, draft, command, b"", at=due.due))
+            record(driver, draft, entry_of(driver, draft, command, b"", at=due.due))
         case WaitCall() if command is not None:
             draft.due(due.due)
             driver.waits.pop(due.seq, None)
             draft.close(CloseWait(due.seq, Closing.TIMED_OUT))
-            _record(driver, draft, _entry(driver, draft, command, b"", failed=True, at=due.due))
+            record(driver, draft, entry_of(driver, draft, command, b"", failed=True, at=due.due))
         case _:
             pass
 
@@ -116,7 +120,7 @@ def _event(driver: RunDriver, draft: Draft, arrived: EventIn) -> None:
     del driver.waits[arrived.seq]
     draft.close(CloseWait(arrived.seq, Closing.CONSUMED, deposit.event))
     info = json.dumps([deposit.event_id, deposit.received_at, deposit.correlation_id, deposit.name], ensure_ascii=False)
-    _record(driver, draft, _entry(driver, draft, command, deposit.payload, info=info), value)
+    record(driver, draft, entry_of(driver, draft, command, deposit.payload, info=info), value)
 
 
 def _cancel(driver: RunDriver, draft: Draft, cancel: CancelIn) -> None:
@@ -132,48 +136,32 @@ def _cancel(driver: RunDriver, draft: Draft, cancel: CancelIn) -> None:
     )  # fmt: skip
     draft.record(entry)
     instance.deliver(entry, replaying=False)
-    _patches(driver, draft)
-
-
-def _entry(
-    driver: RunDriver, draft: Draft, command: Command, body: bytes, *, failed: bool = False, attempt: int = 0, at: int = 0, info: str = ""
-) -> Entry:
-    """Return the next journal entry, stamped with the store's estimated time and never before the entry before it."""
-    instance = driver.instance
-    stamp = max(instance.now, at, driver.engine.store.estimated_now())
-    return Entry(
-        instance.position, command.kind, command.seq, command.name, attempt, stamp, failed, body,
-        command.digest, info, driver.run.fence, draft.id,
-    )  # fmt: skip
-
-
-def _record(driver: RunDriver, draft: Draft, entry: Entry, value: object = UNSET) -> None:
-    """Record an entry and run the code with it to quiescence: the entry first, so that a broken advance cannot lose it."""
-    draft.record(entry)
-    driver.instance.deliver(entry, replaying=False, value=value)
-    _patches(driver, draft)
-
-
-def _patches(driver: RunDriver, draft: Draft) -> None:
-    """Record what `patched` answered for the first time, right behind what was delivered."""
-    instance = driver.instance
-    for name, answer in instance.take_patches():
-        position = driver.run.position + len(draft.entries)
-        body = b"1" if answer else b"0"
-        draft.record(Entry(position, Kind.PATCH, 0, name, 0, instance.now, False, body, b"", "", driver.run.fence, draft.id))
+    patches(driver, draft)
 
 
 def collect(driver: RunDriver, draft: Draft) -> None:
     """Take up what the code asked for and what it gave up."""
-    _patches(driver, draft)
+    patches(driver, draft)
     for command in driver.instance.take_issued():
         issued(driver, draft, command)
     for command in driver.instance.take_withdrawn():
         _withdrawn(driver, draft, command)
+    if driver.instance.attributes_changed:
+        _attributes(driver, draft)
+
+
+def _attributes(driver: RunDriver, draft: Draft) -> None:
+    """Note what the code has set, all of it since the generation began: a replay comes to the same."""
+    driver.instance.attributes_changed = False
+    stored = json.loads(driver.run.attributes or "{}")
+    merged = {**stored, **driver.instance.attributes}
+    if merged != stored or [type(value) for value in merged.values()] != [type(value) for value in stored.values()]:
+        draft.attributes = json.dumps(merged, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        draft.changed = True
 
 
 def issued(driver: RunDriver, draft: Draft, command: Command) -> None:
-    """Queue a step, watch a timer, open a wait."""
+    """Queue a step, watch a timer, open a wait, make a child."""
     detail = command.detail
     match detail:
         case StepCall():
@@ -185,6 +173,10 @@ def issued(driver: RunDriver, draft: Draft, command: Command) -> None:
             draft.open(NewWait(command.seq, detail.name, detail.correlation_id, detail.deadline, detail.shared, detail.include_late))
             if detail.deadline is not None:
                 heappush(driver.dues, (detail.deadline, command.seq))
+        case ChildCall():
+            family.issued(driver, command)
+        case CancelChild():
+            family.cancel(draft, command)
 
 
 def _withdrawn(driver: RunDriver, draft: Draft, command: Command) -> None:
@@ -196,6 +188,8 @@ def _withdrawn(driver: RunDriver, draft: Draft, command: Command) -> None:
         draft.settle(seq)
     if driver.waits.pop(seq, None) is not None:
         draft.close(CloseWait(seq, Closing.WITHDRAWN))
+    if isinstance(command.detail, ChildCall):
+        family.withdrawn(driver, draft, command)
 
 
 def still_due(driver: RunDriver, due: int, seq: int) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from romulus.core.machine import GUARDS_CANCEL, Change, after
-from romulus.core.record import AttemptRow, Entry, HoldKind, Run
-from romulus.core.transition import CloseWait, NewGeneration, NewWait, Transition
+from romulus.core.record import AttemptRow, Entry, HoldKind, Message, Run
+from romulus.core.transition import Attach, CloseChild, CloseWait, Closing, NewChild, NewGeneration, NewWait, Transition
 
 from .engine import Work
 
@@ -12,7 +12,10 @@ from .engine import Work
 class Draft:
     """Collects entries, arms, waits and attempts; `seal` makes the transition of them."""
 
-    __slots__ = ("arms", "attempts", "bytes", "changed", "closes", "entries", "id", "not_before", "opens", "progressed", "settled")
+    __slots__ = (
+        "answers", "arms", "attaches", "attempts", "attributes", "bytes", "changed", "children", "closes", "closing", "entries", "id",
+        "not_before", "opens", "progressed", "settled", "taken",
+    )  # fmt: skip
 
     def __init__(self, transition_id: int) -> None:
         self.id = transition_id
@@ -23,6 +26,12 @@ class Draft:
         self.settled: list[int] = []
         self.opens: dict[int, NewWait] = {}
         self.closes: list[CloseWait] = []
+        self.children: list[NewChild] = []
+        self.attaches: list[Attach] = []
+        self.closing: list[CloseChild] = []
+        self.taken: list[int] = []  # inbox messages
+        self.answers: list[Message] = []  # delivered once the transition is durable
+        self.attributes: str | None = None
         self.not_before: int | None = None
         self.progressed = False
         self.changed = False  # something without an entry changed: armed, attempts, waits
@@ -60,6 +69,37 @@ class Draft:
             self.closes.append(closing)
         self.changed = True
 
+    def start(self, child: NewChild) -> NewChild:
+        """Create a child."""
+        self.children.append(child)
+        self.changed = True
+        return child
+
+    def attach(self, attach: Attach) -> None:
+        """Take a child over from an earlier generation."""
+        self.attaches.append(attach)
+        self.changed = True
+
+    def ask(self, closing: CloseChild) -> None:
+        """Have a child asked to end."""
+        self.closing.append(closing)
+        self.changed = True
+
+    def take(self, message: int) -> None:
+        """Take a message off the inbox."""
+        self.taken.append(message)
+        self.changed = True
+
+    def outcomes_only(self) -> None:
+        """Forget what the code asked for: a replay asks for it again."""
+        self.opens.clear()
+        self.closes[:] = [closing for closing in self.closes if closing.how is not Closing.WITHDRAWN]
+        self.children.clear()
+        self.attaches.clear()
+        self.closing.clear()
+        self.answers.clear()
+        self.attributes = None
+
     def seal(
         self,
         run: Run,
@@ -76,6 +116,7 @@ class Draft:
         failure: bytes | None = None,
         ended_by: int | None = None,
         begins: NewGeneration | None = None,
+        parent: bool = False,
     ) -> Transition:
         """Return the transition that *change* and everything collected make of *run*."""
         return Transition(
@@ -83,5 +124,6 @@ class Draft:
             after(run.status, change, run.id), run.position + len(self.entries), armed, self.entries,
             cancel_seq if change in GUARDS_CANCEL else None, self.not_before, self.progressed, wake_at, digest, excluded,
             tuple(self.attempts.values()), self.settled, tuple(self.opens.values()), self.closes,
-            hold, result, failure, ended_by, begins,
+            hold, result, failure, ended_by, begins, self.children, self.attaches, self.closing, self.taken, self.attributes,
+            child=run.depth > 0, parent=parent,
         )  # fmt: skip

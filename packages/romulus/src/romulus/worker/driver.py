@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import heapq
+import json
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from romulus.authoring.logger import release
 from romulus.core.commands import Command
 from romulus.core.instance import Instance
-from romulus.core.machine import TERMINAL, Change, RunStatus
-from romulus.core.record import AttemptRow, Entry, Generation, HoldKind, Kind, Record, Run
+from romulus.core.machine import GUARDS_CANCEL, TERMINAL, Change, RunStatus
+from romulus.core.record import AttemptRow, Entry, Generation, HoldKind, Kind, Message, Record, Run
 from romulus.core.seeds import Seeds
-from romulus.core.transition import Transition, Verdict
-from romulus.store.contract import BatchRejected
+from romulus.core.transition import NewChild, Transition, Verdict
+from romulus.store.contract import INBOX_MAX, BatchRejected
 
 from . import conclude, deliveries, holding
 from .draft import Draft
-from .engine import CancelIn, Delivery, DueNow, Engine, EventIn, Outcome, Work
+from .engine import CancelIn, Delivery, DueNow, Engine, EventIn, MessageIn, Outcome, Work
 
 
 class RunDriver:
@@ -29,9 +30,9 @@ class RunDriver:
 
     # fmt: off
     __slots__ = (
-        "_later", "_patches", "armed", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "digest", "dues", "engine",
-        "generation", "gone", "in_flight", "instance", "queue", "queued", "reservations", "reserved", "rows", "run",
-        "starting", "taken_up", "timer", "waiting_slot", "waits", "warned",
+        "_later", "_patches", "armed", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues", "engine",
+        "generation", "gone", "in_flight", "instance", "messages", "more", "parent", "queue", "queued", "reservations", "reserved",
+        "rows", "run", "starting", "taken_up", "timer", "unstarted", "waiting_slot", "waits", "warned",
     )
     # fmt: on
 
@@ -47,6 +48,11 @@ class RunDriver:
         self.rows: dict[int, AttemptRow] = {}  # by seq: commands that failed or were lost before
         self.reservations: deque[Callable[[], object]] = deque()  # transactional steps waiting for the in-flight slot
         self.waits: dict[int, Command] = {}  # by seq: open in the record, or in the draft
+        self.unstarted: dict[int, NewChild] = {}  # by seq: asked for, not in a transition yet
+        self.children: set[int] = set()  # seqs: started, their outcome not recorded yet
+        self.messages: set[int] = set()  # keys read in this claim: none is delivered twice
+        self.more = False  # the inbox may hold more than was read
+        self.parent = False  # the generation has started children
         self.dues: list[tuple[int, int]] = []  # heap of (store µs, seq): timers, deadlines, back-offs; stale ones are skipped
         self.in_flight: Draft | None = None
         self.cancel_seen = record.run.cancel_seq
@@ -78,7 +84,9 @@ class RunDriver:
         info = deliveries.run_info(record)
         started_at = generation.started_at or run.started_at or 0
         make = Instance if engine.observer is None else engine.observer.instance
-        return cls(engine, record, make(spec, info, arguments, Seeds.parse(generation.seeds), started_at, engine.registry.vault))
+        instance = make(spec, info, arguments, Seeds.parse(generation.seeds), started_at, engine.registry.vault)
+        instance.attributes_stored = json.loads(run.attributes or "{}")
+        return cls(engine, record, instance)
 
     def replay(self, entries: Sequence[Entry]) -> None:
         """Deliver recorded entries, in order; the last waits for the next call, since what was patched after it is recorded behind it."""
@@ -145,8 +153,16 @@ class RunDriver:
             self.queue.appendleft(CancelIn(record.run.cancel_seq, "", record.run.cancel_reason))
         waiting = {d.seq for d in self.queue if isinstance(d, EventIn)}
         self.queue.extend(EventIn(w.seq, w.deposit) for w in record.waits if w.deposit is not None and w.seq not in waiting)
+        self.read_inbox(record.inbox)
         if not self.starting:
             self.turn()
+
+    def read_inbox(self, inbox: Sequence[Message]) -> None:
+        """Queue the messages that were not read before."""
+        fresh = [message for message in inbox if message.key not in self.messages]
+        self.messages.update(message.key for message in fresh)
+        self.queue.extend(MessageIn(message) for message in fresh)
+        self.more = len(inbox) >= INBOX_MAX
 
     # ---- one turn ------------------------------------------------------------------------------
 
@@ -254,6 +270,8 @@ class RunDriver:
         run.revision += 1
         run.position, run.status, run.last_transition, run.digest = transition.position, transition.status, transition.id, transition.digest
         run.wake_at = transition.wake_at
+        if draft.attributes is not None:
+            run.attributes = draft.attributes
         self.bytes += draft.bytes
         self._warn_of_history()
         notes = self.instance.take_notes()
@@ -261,9 +279,15 @@ class RunDriver:
             release(notes, run.id)
         if self.engine.observer is not None:
             self.engine.observer.applied(self, transition)
+        if draft.children or draft.attaches or draft.closing:
+            self.engine.store.hub.poke()
         if transition.change is not Change.ADVANCE:
             self._over(transition)
             return
+        self.queue.extend(MessageIn(message) for message in draft.answers)
+        if self.more and not self.queue:
+            self.more = False
+            self.engine.owner.reread(self)
         if self.in_flight is not None:  # the observer holds the run
             return
         if not self.engine.owner.stopping:
@@ -303,6 +327,8 @@ class RunDriver:
             engine.executor.log_held(run.id, transition.hold[1])
         if run.status in TERMINAL or run.status is RunStatus.HELD:
             engine.store.hub.changed(run.namespace, run.id)
+        if transition.change in GUARDS_CANCEL and transition.change is not Change.PARK and (transition.child or transition.parent):
+            engine.store.hub.poke()
         engine.owner.let_go(self)
 
     # ---- ends ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from romulus.authoring.registry import Registry
 from romulus.core.commands import Command, WorkflowSpec
 from romulus.core.instance import Instance, RunInfo
 from romulus.core.ports import Host
-from romulus.core.record import AttemptRow, Deposit, Record, Run
+from romulus.core.record import AttemptRow, Deposit, Message, Record, Run
 from romulus.core.seeds import Seeds
 from romulus.core.transition import Transition
 from romulus.core.values import Vault
@@ -45,6 +45,9 @@ class Owner(Protocol):
 
     def rebuild(self, driver: RunDriver, refused: Transition | None = None) -> None:
         """The run's transition was refused: take it again if it is still ours, and save the outcomes it had."""
+
+    def reread(self, driver: RunDriver) -> None:
+        """Hand the run what its inbox holds beyond what was read."""
 
     def hold_from_thread(self, transition: Transition) -> None:
         """Write a held transition from another thread than the loop's, which is stuck."""
@@ -158,6 +161,13 @@ class CancelIn:
     reason: str = ""
 
 
-Delivery = Outcome | TryAgain | DueNow | EventIn | CancelIn
+@dataclass(slots=True, eq=False)
+class MessageIn:
+    """The run's inbox held a message, or this worker made one itself (key 0)."""
 
-__all__ = ["CancelIn", "Delivery", "DueNow", "Engine", "EventIn", "Outcome", "Owner", "Record", "TryAgain", "Work"]
+    message: Message
+
+
+Delivery = Outcome | TryAgain | DueNow | EventIn | CancelIn | MessageIn
+
+__all__ = ["CancelIn", "Delivery", "DueNow", "Engine", "EventIn", "MessageIn", "Outcome", "Owner", "Record", "TryAgain", "Work"]

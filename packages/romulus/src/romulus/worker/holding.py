@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from romulus.core.errors import ActivationTimeout, Mismatch, Undecodable
 from romulus.core.machine import Change
 from romulus.core.record import HoldKind
-from romulus.core.transition import Closing, Transition
+from romulus.core.transition import Transition
 
 from .draft import Draft
 
@@ -31,12 +31,12 @@ def held(driver: RunDriver, draft: Draft, kind: HoldKind, reason: str) -> Transi
     """Return the transition that records what the draft holds and holds the run."""
     from .conclude import armed_text
 
-    draft.opens.clear()
-    draft.closes[:] = [closing for closing in draft.closes if closing.how is not Closing.WITHDRAWN]
+    draft.outcomes_only()
     excluded = f"{driver.run.excluded} {driver.digest}".strip() if kind is HoldKind.CODE else None
     return draft.seal(
         driver.run, driver.engine.owner.id, Change.HOLD, armed_text(driver),
         cancel_seq=driver.cancel_seen, digest=driver.run.digest, hold=(kind, reason), excluded=excluded,
+        parent=driver.parent,
     )  # fmt: skip
 
 
@@ -52,6 +52,7 @@ def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error
     if transition.change is not Change.HOLD:
         again.entries.extend(entry._replace(transition=again.id) for entry in transition.entries)
         again.settled.extend(transition.settled)
+        again.taken.extend(transition.taken)
         again.closes.extend(draft.closes)
         again.not_before, again.progressed = transition.not_before, transition.progressed
     return held(driver, again, HoldKind.COMMIT, reason)

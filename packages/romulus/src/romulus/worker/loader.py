@@ -38,7 +38,7 @@ class Loader:
         if cached is not None:
             self._memory.enter(cached)
             takeup.resume(cached, record)
-        elif record.run.position == 0:
+        elif record.run.position == 0 and not record.parent:
             self._begin(record)
         else:
             self.rebuild(record)
@@ -87,6 +87,9 @@ class Loader:
             for start in range(0, record.run.position, chunk):
                 entries = await patient(host, self._engine.settings.poll, partial(self._history, record, start))
                 await in_callback(host, lambda entries=entries: driver.replay(entries))  # type: ignore[misc]
+            if record.parent:
+                listed = partial(self._engine.store.children, record.generation.key)
+                record.children = await patient(host, self._engine.settings.poll, listed)
         except holding.HELD as error:
             reason = error
             await in_callback(host, lambda: takeup.refuse(driver, reason))

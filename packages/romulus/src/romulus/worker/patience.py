@@ -29,9 +29,11 @@ async def patient(host: Host, interval: int, call: Callable[[], Awaitable[T]]) -
             await pause(host, interval)
 
 
-async def forever(host: Host, interval: int, what: str, work: Callable[[], Awaitable[object]]) -> None:
-    """Run *work* again and again; an error of it is logged, and after *interval* µs it is run again."""
-    while True:
+async def forever(
+    host: Host, interval: int, what: str, work: Callable[[], Awaitable[object]], *, over: Callable[[], bool] = lambda: False
+) -> None:
+    """Run *work* again and again until *over*; an error of it is logged, and after *interval* µs it is run again."""
+    while not over():
         try:
             await work()
         except (StoreUnavailable, CommitUnknown) as error:

@@ -18,12 +18,13 @@ class WorkerSettings:
     activation_landing: int = 1 * SECOND  # how long the watchdog's throw may take to land
     grace: int = 10 * SECOND  # how long attempts may go on after SIGTERM
     poll: int = 1 * SECOND  # how often due work is looked for when nothing else wakes the worker
-    sweep: int = 2 * SECOND  # how often dead workers are looked for
+    sweep: int = 700_000  # how often dead workers are looked for, so that a run goes on within a second of its lease's end
     runs_max: int = 2_000  # runs in memory with work in progress
     record_bytes_max: int = 256 * 1024 * 1024  # journal bytes of runs in memory with work in progress
     backlog_max: int = 5_000  # transitions waiting for the writer before claiming pauses
     claim_max: int = 500  # runs claimed at once
     turn_entries_max: int = 200  # journal entries in one transition
+    turn_children_max: int = 1_000  # children started by one transition
     turn_bytes_max: int = 1024 * 1024  # bytes of entries in one transition
     batch_max: int = 500  # transitions in one commit
     batch_bytes_max: int = 4 * 1024 * 1024

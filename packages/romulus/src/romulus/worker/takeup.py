@@ -13,7 +13,7 @@ from romulus.core.expecting import expected_wait
 from romulus.core.record import Armed, AttemptRow, HoldKind, Record
 from romulus.core.transition import CloseWait, Closing
 
-from . import deliveries, holding
+from . import deliveries, family, holding
 from .deliveries import DEADLINE
 from .draft import Draft
 from .engine import CancelIn, EventIn
@@ -26,6 +26,7 @@ def take_up(driver: RunDriver, record: Record) -> None:
     """Bring the driver in line with the record after its replay, then take the first turn of the claim."""
     draft = Draft(driver.engine.next_transition_id())
     try:
+        family.take_up(driver, draft, record)
         _open_waits(driver, draft, record)
         _attempts(driver, draft, record)
         hold = _lost(driver, draft, record)
@@ -48,6 +49,7 @@ def take_up(driver: RunDriver, record: Record) -> None:
 def resume(driver: RunDriver, record: Record) -> None:
     """Go on with a parked run that stayed in memory: nothing but the claim has changed."""
     driver.run, driver.gone = record.run, False
+    driver.messages.clear()  # what was taken before is deleted
     _arrivals(driver, record)
     driver.first_turn(Draft(driver.engine.next_transition_id()))
 
@@ -73,7 +75,7 @@ def _open_waits(driver: RunDriver, draft: Draft, record: Record) -> None:
         if wait.deadline is not None:
             heappush(driver.dues, (wait.deadline, wait.seq))
     for command in driver.instance.take_issued():
-        if command.seq not in driver.waits:
+        if command.seq not in driver.waits and command.seq not in driver.children:
             deliveries.issued(driver, draft, command)
 
 
@@ -155,3 +157,4 @@ def _arrivals(driver: RunDriver, record: Record) -> None:
     for wait in record.waits:
         if wait.deposit is not None:
             driver.queue.append(EventIn(wait.seq, wait.deposit))
+    driver.read_inbox(record.inbox)

@@ -145,7 +145,7 @@ class Worker:
     def let_go(self, driver: RunDriver) -> None:
         """Forget a run that is no longer in progress here."""
         self.memory.leave(driver)
-        if driver.run.status is RunStatus.WAITING and (driver.waits or driver.queue):
+        if driver.run.status is RunStatus.WAITING and (driver.waits or driver.children or driver.queue):
             self.claimer.poke()
         elif driver.run.status in (RunStatus.WAITING, RunStatus.PENDING):
             self.claimer.due_at(driver.run.wake_at)
@@ -162,6 +162,16 @@ class Worker:
     def has_other_code(self, run: Run, excluded: str) -> bool:
         """Return whether another live worker has code for the run that it has not excluded."""
         return self.maintenance.has_other_code(run, excluded)
+
+    def reread(self, driver: RunDriver) -> None:
+        """Hand a run what its inbox holds beyond what was read."""
+        self._spawn(self._reread(driver), f"inbox of {driver.run.id}")
+
+    async def _reread(self, driver: RunDriver) -> None:
+        run = driver.run
+        record = await patient(self.host, self.settings.poll, lambda: self.store.record(run.namespace, run.id))
+        if record is not None and record.run.fence == run.fence:
+            self.host.call_soon(driver.woken, record)
 
     def hold_from_thread(self, transition: Transition) -> None:
         """Write a held transition on the lease's own connection: the loop is stuck."""

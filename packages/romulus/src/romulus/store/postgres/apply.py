@@ -33,6 +33,8 @@ async def apply(pool: Pool, transitions: Sequence[Transition]) -> list[Verdict]:
     """Write *transitions*; see `Store.apply`."""
     if not transitions:
         return []
+    if any(t.children or t.attributes is not None for t in transitions):
+        raise BatchRejected("children and set_attributes need SQLite in this release")
     try:
         done = await _write(pool, rounds(transitions))
     except STATEMENT_ERRORS as error:

@@ -46,6 +46,11 @@ WAIT: Final[LiteralString] = (
     "(SELECT r.id FROM romulus.runs r WHERE r.key = w.run), w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.opened_at, "
     "(SELECT e.id FROM romulus.events e WHERE e.arrival = w.event)"
 )
+NAMED: Final[LiteralString] = (
+    f"SELECT {RECORD} FROM (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) n (namespace, id)) n "
+    "JOIN romulus.runs r ON r.namespace = n.namespace AND r.id = n.id "
+    "JOIN romulus.generations g ON g.run = r.key AND g.number = r.generation"
+)
 RUNS: Final[LiteralString] = (
     f"SELECT {RUN} FROM romulus.runs r WHERE namespace = $1 AND key > $2 AND ($3::text IS NULL OR workflow = $3) "
     "AND ($4::text IS NULL OR status = $4) AND ($5::bigint IS NULL OR created_at >= $5) AND ($6::bigint IS NULL OR created_at < $6) "
@@ -71,10 +76,11 @@ async def run_and_generation(session: Session, namespace: str, run_id: str) -> t
     return None if row is None else run_and_generation_of(row)
 
 
-async def record(session: Session, namespace: str, run_id: str) -> Record | None:
-    """Return a run's record without entries."""
-    row = await session.row("read.record", f"SELECT {RECORD} {FROM_RUNS} WHERE r.namespace = $1 AND r.id = $2", namespace, run_id)
-    return None if row is None else record_of(row)
+async def named(session: Session, names: Sequence[tuple[str, str]]) -> list[Record | None]:
+    """Return the record without entries of each run named by (namespace, ID)."""
+    rows = await session.rows("read.record", NAMED, [namespace for namespace, _ in names], [run_id for _, run_id in names])
+    found = {(record.run.namespace, record.run.id): record for record in map(record_of, rows)}
+    return [found.get(name) for name in names]
 
 
 async def records(session: Session, keys: Sequence[int]) -> list[Record]:

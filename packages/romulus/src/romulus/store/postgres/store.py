@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar, cast
 from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.machine import RunStatus
 from romulus.core.ports import Host
-from romulus.core.record import Entry, Generation, Record, Run, WorkerRow
-from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Received, Transition, Verdict
+from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
+from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
 from romulus.store.contract import ClaimRequest, Claims, Evidence, Freed, Lease, Listed, RunFilter, Store, StoredEvent, StoredWait
 from romulus.store.hub import Hub
 from romulus.store.sqlite.grouping import Grouped
@@ -49,6 +49,7 @@ class PostgresStore:
         self._clock = Clock(self._pool, host)
         self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
         self._sends: Grouped[NewEvent, Received | EventClash] = Grouped(host, self._send)
+        self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
         self._doubts: dict[str, list[int]] = {}  # owner: times of claims whose commit got no answer
         self._missed: set[str] = set()  # owners some of whose wakes were taken in a commit that got no answer
 
@@ -114,7 +115,8 @@ class PostgresStore:
 
     async def record(self, namespace: str, run_id: str) -> Record | None:
         """Return a run's record without entries."""
-        return await self._pool.read(lambda s: reading.record(s, namespace, run_id))
+        (record,) = await self._records.submit([(namespace, run_id)])
+        return record
 
     async def generations(self, run: int) -> Sequence[Generation]:
         """Return every generation of a run."""
@@ -215,6 +217,14 @@ class PostgresStore:
         self._missed.discard(owner)
         return records
 
+    async def children(self, generation: int) -> Sequence[StartedChild]:
+        """Return no children: `apply` refuses to create any."""
+        return ()
+
+    async def close_children(self, limit: int, decide: Callable[[Run, str, str, int], Next | None]) -> int:
+        """Close no children: there are none."""
+        return 0
+
     async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead, then free runs of dead or unknown owners."""
         forgotten = await self._pool.read(lambda s: waking.forgotten(s, HEALED_MAX))
@@ -247,6 +257,10 @@ class PostgresStore:
         answers = await self._resent(lambda s: sending.send(s, events))
         self._told()
         return answers
+
+    async def _named(self, names: Sequence[tuple[str, str]]) -> Sequence[Record | None]:
+        """Read what was asked for while the reading before was under way: a thousand clients wait for their runs with few statements."""
+        return await self._pool.read(lambda s: reading.named(s, names))
 
     def _told(self) -> None:
         self.hub.poke()

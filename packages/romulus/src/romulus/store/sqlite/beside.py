@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from romulus.core.machine import TERMINAL, Change
-from romulus.core.transition import Closing, NewGeneration, Transition
+from romulus.core.transition import Closing, Transition
 
 from .bulk import Bulk
+from .children import leave_children, start_children, take_messages, tell_parents
+from .generations import begin_generation
 from .giveback import give_back, withdraw_all
+from .operations import leave_operations, write_operations
 from .session import Session
 
 ATTEMPTS: Final = Bulk("apply.attempts", "INSERT OR REPLACE INTO attempts", 9)
@@ -34,32 +37,31 @@ ENDED: Final = Bulk(
     6,
     ") AS t WHERE generations.key = t.column1",
 )
+ATTRIBUTES: Final = Bulk(
+    "apply.attributes", "UPDATE runs NOT INDEXED SET attributes = t.column2 FROM (", 2, ") AS t WHERE runs.key = +t.column1"
+)
 SETTLED: Final = (
     "DELETE FROM attempts WHERE (generation, seq) IN (SELECT a.generation, a.seq FROM json_each(?) t "
     "CROSS JOIN attempts a ON a.generation = t.value ->> 0 AND a.seq = t.value ->> 1)"
 )
-BEGUN: Final = (
-    "INSERT INTO generations (run, number, workflow, version, input, input_digest, seeds, started_at, timeout) "
-    "SELECT key, generation + 1, ?2, ?3, ?4, ?5, ?6, ?7, ?8 FROM runs WHERE key = ?1 RETURNING key"
-)
-BECOMES: Final = (
-    "UPDATE runs SET workflow = ?2, version = ?3, generation = generation + 1, generation_key = ?4, position = ?5, "
-    "started_at = ?6, deadline = NULL, digest = '' WHERE key = ?1"
-)
-
-# A parked run whose event came, and whose wake its owner took, while the park was under way would sleep on it.
+# A parked run whose event or message came, and whose wake its owner took, while the park was under way would sleep on it.
 READY: Final = (
     "UPDATE runs SET wake_at = ?1, lane = CASE priority WHEN 0 THEN 0 ELSE 1 END, queue_at = ?1 - priority * 10000000 "
-    "WHERE key IN (SELECT value FROM json_each(?2)) AND EXISTS (SELECT 1 FROM waits w WHERE w.run = runs.key AND w.event IS NOT NULL)"
+    "WHERE key IN (SELECT value FROM json_each(?2)) AND (EXISTS (SELECT 1 FROM waits w WHERE w.run = runs.key AND w.event IS NOT NULL) "
+    "OR EXISTS (SELECT 1 FROM inbox i WHERE i.run = runs.key))"
 )
 
 
 def write_beside(session: Session, transitions: Sequence[Transition], now: int) -> bool:
-    """Write all of it; False: a wait that a transition closes does not hold the event it consumed (the caller rolls back)."""
+    """Write all of it; False: an event or message that a transition consumes is not there (the caller rolls back)."""
     _attempts(session, transitions)
-    if not _close_waits(session, transitions, now):
+    if not (_close_waits(session, transitions, now) and take_messages(session, transitions)):
+        return False
+    if not write_operations(session, transitions, now):
         return False
     _open_waits(session, transitions, now)
+    start_children(session, transitions, now)
+    _attributes(session, transitions)
     parked = [t.run for t in transitions if t.change is Change.PARK]
     if parked:
         session.run("apply.ready", READY, (now, json.dumps(parked)))
@@ -79,6 +81,11 @@ def _attempts(session: Session, transitions: Sequence[Transition]) -> None:
         )
     rows = [(t.generation, a) for t in transitions for a in t.attempts]
     ATTEMPTS.write(session, [(g, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat) for g, a in rows])
+
+
+def _attributes(session: Session, transitions: Sequence[Transition]) -> None:
+    changed = [(t.run, t.attributes) for t in transitions if t.attributes is not None]
+    ATTRIBUTES.write(session, changed)
 
 
 def _close_waits(session: Session, transitions: Sequence[Transition], now: int) -> bool:
@@ -152,6 +159,10 @@ def _end(session: Session, ended: Sequence[Transition], now: int) -> None:
     ENDED.write(session, [(t.generation, now, t.result, t.failure, t.ended_by, started[t.run]) for t in ended])
     forget_attempts(session, [t.generation for t in ended])
     withdraw_all(session, [t.run for t in ended])
+    parents = [t for t in ended if t.parent]
+    leave_children(session, [t.generation for t in parents], [t.run for t in parents])
+    leave_operations(session, [t.generation for t in ended if t.operates], now)
+    tell_parents(session, [(t.run, t.status, t.result or t.failure) for t in ended if t.child and t.status in TERMINAL])
     for t in ended:
         if t.begins is not None:
             session.run("apply.uncancelled", "UPDATE runs SET cancel_seq = 0, cancel_reason = '' WHERE key = ?", (t.run,))
@@ -161,21 +172,3 @@ def _end(session: Session, ended: Sequence[Transition], now: int) -> None:
 def forget_attempts(session: Session, generations: Sequence[int]) -> None:
     """Delete what is left of attempts once nothing can be attempted any more."""
     session.run("end.attempts", "DELETE FROM attempts WHERE generation IN (SELECT value FROM json_each(?))", (json.dumps(generations),))
-
-
-def begin_generation(session: Session, run: int, new: NewGeneration) -> None:
-    """Give *run* its next generation, with the journal it copies."""
-    given = (run, new.workflow, new.version, new.input, new.input_digest, new.seeds, new.started_at, new.timeout)
-    key: int = session.value("generation.begin", BEGUN, given)
-    position = 0 if new.copy is None else copy_journal(session, key, new.copy.generation_key, new.copy.below)
-    session.run("generation.becomes", BECOMES, (run, new.workflow, new.version, key, position, new.started_at))
-
-
-def copy_journal(session: Session, to: int, source: int, below: int) -> int:
-    """Copy the entries of *source* with a position under *below* and return how many there are."""
-    return session.count(
-        "journal.copy",
-        "INSERT INTO journal SELECT ?1, position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition "
-        "FROM journal WHERE generation = ?2 AND position < ?3 ORDER BY position",
-        (to, source, below),
-    )

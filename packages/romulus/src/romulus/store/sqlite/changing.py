@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from romulus.core.machine import TERMINAL
 from romulus.core.record import Generation, Record, Run
 from romulus.core.transition import Next
 
-from .beside import begin_generation, forget_attempts
+from .beside import forget_attempts
+from .children import Ask, asked, carried_out, last_request, leave_children, tell_parents
+from .generations import begin_generation
 from .giveback import withdraw_all
+from .operations import leave_operations
 from .queue import place
 from .reading import record
 from .session import Session
@@ -46,6 +50,28 @@ def change(session: Session, namespace: str, run_id: str, decide: Decide, now: i
     return before, after.run
 
 
+def close_children(session: Session, limit: int, decide: Ask) -> int:
+    """Carry out requests at up to *limit* children; see `Store.close_children`. No lock is taken while there are none."""
+    if not session.read(lambda s: s.run("to_close.look", "SELECT 1 FROM to_close LIMIT 1")):
+        return 0
+    return session.write(lambda s, now: _close_children(s, limit, decide, now))
+
+
+def _close_children(session: Session, limit: int, decide: Ask, now: int) -> int:
+    last = last_request(session)
+    found = asked(session, limit)
+    for each in found:
+        change(session, each.namespace, each.run_id, partial(_asked, decide, each.how, each.reason), now)
+    if len(found) == limit:
+        last = found[-1].request - found[-1].whole  # more of a whole generation's children may be left
+    carried_out(session, found, last)
+    return len(found)
+
+
+def _asked(decide: Ask, how: str, reason: str, run: Run, generation: Generation, now: int) -> Next | None:
+    return decide(run, how, reason, now)
+
+
 def _write(session: Session, run: Run, now: int) -> None:
     wake_at, lane, queue_at = (None, 0, None) if run.owner is not None else place(run.status, run.wake_at, run.priority, now)
     session.run(
@@ -66,8 +92,12 @@ def _follow(session: Session, found: Record, decided: Next, now: int) -> None:
         session.run("change.ended", END, given)
         forget_attempts(session, [found.generation.key])
         withdraw_all(session, [run.key])
+        leave_children(session, [found.generation.key], [run.key])
+        leave_operations(session, [found.generation.key], now)
     if run.status in TERMINAL:
         session.run("change.finished", "UPDATE runs SET finished_at = coalesce(finished_at, ?) WHERE key = ?", (now, run.key))
+        if run.depth:
+            tell_parents(session, [(run.key, run.status, decided.failure)])
     if decided.begins is not None:
         begin_generation(session, run.key, decided.begins)
     if run.owner is not None:

@@ -69,9 +69,9 @@ def runs(session: Session, where: RunFilter, after: str | None, limit: int) -> L
         "AND NOT EXISTS (SELECT 1 FROM json_each(?7) f WHERE NOT EXISTS (SELECT 1 FROM json_each(o.attributes) a "
         "WHERE a.key = f.value ->> 0 AND a.type = f.value ->> 1 AND a.atom = f.value ->> 2)) ORDER BY key LIMIT ?8) r",
     )
-    given = (where.namespace, _position(after), where.workflow, where.status, where.since, where.until, json.dumps(attributes), limit)
+    given = (where.namespace, position(after), where.workflow, where.status, where.since, where.until, json.dumps(attributes), limit)
     found = read_all(session, "read.runs", sql, given, run_of)
-    return _page(found, limit, lambda r: r.key)
+    return page(found, limit, lambda r: r.key)
 
 
 def events(session: Session, namespace: str, matched: bool | None, after: str | None, limit: int) -> Listed[StoredEvent]:
@@ -81,15 +81,15 @@ def events(session: Session, namespace: str, matched: bool | None, after: str | 
         "FROM (SELECT * FROM events WHERE namespace = ?1 AND arrival > ?2 AND (?3 IS NULL OR (state <> 'unmatched') = ?3) "
         "ORDER BY arrival LIMIT ?4) e",
     )
-    found = read_all(session, "read.events", sql, (namespace, _position(after), matched, limit), _event_of)
-    return _strip(_page(found, limit, lambda pair: pair[0]))
+    found = read_all(session, "read.events", sql, (namespace, position(after), matched, limit), _event_of)
+    return _strip(page(found, limit, lambda pair: pair[0]))
 
 
 def waits(session: Session, namespace: str, after: str | None, limit: int) -> Listed[StoredWait]:
     """Return a page of open waits, oldest first."""
     sql = gathered(WAIT, "FROM (SELECT * FROM waits WHERE namespace = ? AND key > ? ORDER BY key LIMIT ?) w")
-    found = read_all(session, "read.waits", sql, (namespace, _position(after), limit), _wait_of)
-    return _strip(_page(found, limit, lambda pair: pair[0]))
+    found = read_all(session, "read.waits", sql, (namespace, position(after), limit), _wait_of)
+    return _strip(page(found, limit, lambda pair: pair[0]))
 
 
 def _event_of(row: Sequence[Any]) -> tuple[int, StoredEvent]:
@@ -102,14 +102,14 @@ def _wait_of(row: Sequence[Any]) -> tuple[int, StoredWait]:
     return key, StoredWait(run_id, seq, name, correlation_id, deadline, shared == 1, opened_at, event_id)
 
 
-def _position(cursor: str | None) -> int:
+def position(cursor: str | None) -> int:
     try:
         return int(cursor or 0)
     except ValueError:
         raise ConfigurationError(f"{cursor!r} is not a cursor of this listing: pass `next` of the page before") from None
 
 
-def _page(items: list[T], limit: int, key: Callable[[T], int]) -> Listed[T]:
+def page(items: list[T], limit: int, key: Callable[[T], int]) -> Listed[T]:
     return Listed(items, str(key(items[-1])) if items and len(items) == limit else None)
 
 

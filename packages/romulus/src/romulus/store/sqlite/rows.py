@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, LiteralString, TypeVar
 
 from romulus.core.machine import RunStatus
-from romulus.core.record import AttemptRow, Deposit, Entry, Generation, OpenWait, Record, Run, WorkerRow
+from romulus.core.record import AttemptRow, Deposit, Entry, Generation, Message, OpenWait, Record, Run, WorkerRow
 
 from .connection import Bindings
 from .session import Session
@@ -23,7 +23,7 @@ T = TypeVar("T")
 RUN: Final[LiteralString] = (
     "r.key, r.namespace, r.id, r.workflow, r.version, r.status, r.generation, r.generation_key, r.position, r.revision, r.owner, r.fence, "
     "r.cancel_seq, r.cancel_reason, r.last_transition, r.armed, r.losses, r.wake_at, r.priority, r.digest, r.excluded, r.hold_kind, "
-    "r.hold_reason, r.deadline, r.attributes, r.created_at, r.started_at, r.updated_at, r.finished_at"
+    "r.hold_reason, r.deadline, r.attributes, r.created_at, r.started_at, r.updated_at, r.finished_at, r.depth"
 )
 # The run row has the start of the generation in progress; a finished one keeps its own.
 GENERATION: Final[LiteralString] = (
@@ -38,6 +38,8 @@ WAIT: Final[LiteralString] = (
     "w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late, e.arrival, e.id, e.name, "
     "e.correlation_id, hex(e.payload), e.received_at"
 )
+MESSAGE: Final[LiteralString] = "key, about, seq, failed, hex(body), info"
+INBOX_READ: Final[LiteralString] = "500"  # messages read with a record: `contract.INBOX_MAX`
 WORKER: Final[LiteralString] = (
     "id, namespace, name, host, boot, pid, pid_start, pid_namespace, workflows, pools, concurrency, "
     "started_at, renewed_at, lease_until, dead, stopping"
@@ -46,7 +48,10 @@ RECORD: Final[LiteralString] = (
     f"json_array({RUN}), json_array({GENERATION}), "
     f"json((SELECT json_group_array(json_array({ATTEMPT}) ORDER BY seq) FROM attempts WHERE generation = r.generation_key)), "
     f"json((SELECT json_group_array(json_array({WAIT}) ORDER BY w.seq) FROM waits w LEFT JOIN events e ON e.arrival = w.event "
-    "WHERE w.run = r.key))"
+    "WHERE w.run = r.key)), "
+    f"json((SELECT json_group_array(json_array({MESSAGE}) ORDER BY key) FROM (SELECT * FROM inbox WHERE run = r.key "
+    f"ORDER BY key LIMIT {INBOX_READ}))), EXISTS (SELECT 1 FROM children WHERE generation = r.generation_key), "
+    "EXISTS (SELECT 1 FROM operations WHERE generation = r.generation_key)"
 )
 FROM_RUNS: Final[LiteralString] = "FROM runs r JOIN generations g ON g.key = r.generation_key"
 
@@ -101,6 +106,12 @@ def wait_of(row: Sequence[Any]) -> OpenWait:
     return OpenWait(seq, name, correlation_id, deadline, shared == 1, include_late == 1, deposit)
 
 
+def message_of(row: Sequence[Any]) -> Message:
+    """Return the inbox message of a row of `MESSAGE`."""
+    key, about, seq, failed, body, info = row
+    return Message(key, about, seq, failed == 1, bytes.fromhex(body), info)
+
+
 def worker_of(row: Sequence[Any]) -> WorkerRow:
     """Return the worker of a row of `WORKER`."""
     worker = WorkerRow(*row)
@@ -110,5 +121,8 @@ def worker_of(row: Sequence[Any]) -> WorkerRow:
 
 def record_of(row: Sequence[Any]) -> Record:
     """Return the record, without entries, of a row of `RECORD` (its parts are JSON inside JSON)."""
-    run, generation, attempts, waits = row
-    return Record(run_of(run), generation_of(generation), attempts=[attempt_of(a) for a in attempts], waits=[wait_of(w) for w in waits])
+    run, generation, attempts, waits, inbox, parent, operates = row
+    return Record(
+        run_of(run), generation_of(generation), attempts=[attempt_of(a) for a in attempts], waits=[wait_of(w) for w in waits],
+        inbox=[message_of(m) for m in inbox], parent=parent == 1, operates=operates == 1,
+    )  # fmt: skip

@@ -30,7 +30,8 @@ TABLES: Final[tuple[LiteralString, ...]] = (
         wake_at INTEGER, lane INTEGER NOT NULL, queue_at INTEGER, priority INTEGER NOT NULL,
         digest TEXT NOT NULL, excluded TEXT NOT NULL, hold_kind TEXT NOT NULL, hold_reason TEXT NOT NULL,
         deadline INTEGER, attributes TEXT NOT NULL,
-        created_at INTEGER NOT NULL, started_at INTEGER, updated_at INTEGER NOT NULL, finished_at INTEGER) STRICT""",
+        created_at INTEGER NOT NULL, started_at INTEGER, updated_at INTEGER NOT NULL, finished_at INTEGER,
+        depth INTEGER NOT NULL) STRICT""",
     "CREATE UNIQUE INDEX runs_id ON runs (namespace, id)",
     "CREATE INDEX runs_due ON runs (namespace, workflow, version, lane, queue_at) WHERE queue_at IS NOT NULL",
     "CREATE INDEX runs_lossy ON runs (namespace, workflow, version, queue_at) WHERE queue_at IS NOT NULL AND losses > 0",
@@ -66,9 +67,39 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     "CREATE INDEX events_unmatched ON events (namespace, name, correlation_id, arrival) WHERE state = 'unmatched'",
     # An event that lost against a run's deadline: no later wait of that run is offered it, unless it asks.
     "CREATE TABLE late (event INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (event, run)) STRICT, WITHOUT ROWID",
+    # A child belongs to the generation that started it; `on_close` is cancel, terminate, abandon or, once it was asked to end, closed.
+    """CREATE TABLE children (
+        child INTEGER PRIMARY KEY, parent INTEGER NOT NULL, generation INTEGER NOT NULL, seq INTEGER NOT NULL,
+        on_close TEXT NOT NULL) STRICT""",
+    "CREATE INDEX children_generation ON children (generation, seq)",
+    # What a run is told by others: inserted by their transitions, deleted by its own. Keys grow, so that none is taken twice.
+    """CREATE TABLE inbox (
+        key INTEGER PRIMARY KEY AUTOINCREMENT, run INTEGER NOT NULL, about TEXT NOT NULL, seq INTEGER NOT NULL,
+        failed INTEGER NOT NULL, body BLOB NOT NULL, info TEXT NOT NULL) STRICT""",
+    "CREATE INDEX inbox_run ON inbox (run, key)",
+    # An operation is a record of its own: settled also after its run has ended. `due` is set while it is to be settled and nobody does.
+    """CREATE TABLE operations (
+        key INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, namespace TEXT NOT NULL, run INTEGER NOT NULL,
+        generation INTEGER NOT NULL, seq INTEGER NOT NULL, name TEXT NOT NULL, digest TEXT NOT NULL, arguments BLOB NOT NULL,
+        idempotent INTEGER NOT NULL, key_lifetime INTEGER, settle INTEGER NOT NULL, timeout INTEGER NOT NULL, has_lookup INTEGER NOT NULL,
+        state TEXT NOT NULL, sends INTEGER NOT NULL, owner TEXT, fence INTEGER NOT NULL, by_run INTEGER NOT NULL,
+        first_sent_at INTEGER, may_leave_until INTEGER NOT NULL, due INTEGER, looks INTEGER NOT NULL, cleared INTEGER NOT NULL,
+        seen_applied INTEGER NOT NULL, awaited INTEGER NOT NULL, hold_reason TEXT NOT NULL, failed INTEGER NOT NULL, body BLOB NOT NULL,
+        created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, ended_at INTEGER) STRICT""",
+    "CREATE UNIQUE INDEX operations_id ON operations (id)",
+    "CREATE UNIQUE INDEX operations_generation ON operations (generation, seq)",
+    "CREATE INDEX operations_owner ON operations (owner) WHERE owner IS NOT NULL",
+    "CREATE INDEX operations_due ON operations (namespace, due) WHERE due IS NOT NULL",
+    # What was learned of an operation beyond a plain success: append-only.
+    """CREATE TABLE operation_notes (
+        key INTEGER PRIMARY KEY, operation INTEGER NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL, who TEXT NOT NULL,
+        state TEXT NOT NULL, detail TEXT NOT NULL, body BLOB NOT NULL) STRICT""",
+    "CREATE INDEX operation_notes_operation ON operation_notes (operation, key)",
     # Queues: inserted beside what they speak of, consumed by whoever comes first.
     "CREATE TABLE to_match (key INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, correlation_id TEXT NOT NULL) STRICT",
     "CREATE TABLE wakes (key INTEGER PRIMARY KEY, run INTEGER NOT NULL) STRICT",
+    # Children to be closed: all of a generation by their own `on_close`, or one (seq) as the request says.
+    "CREATE TABLE to_close (key INTEGER PRIMARY KEY, generation INTEGER NOT NULL, seq INTEGER, how TEXT, reason TEXT) STRICT",
     """CREATE TABLE workers (
         id TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, host TEXT NOT NULL, boot TEXT NOT NULL, pid INTEGER NOT NULL,
         pid_start TEXT NOT NULL, pid_namespace TEXT NOT NULL, workflows TEXT NOT NULL, pools TEXT NOT NULL, concurrency INTEGER NOT NULL,

@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 
 from romulus.core.transition import Created, Existing, NewRun
 
-from .beside import copy_journal
 from .bulk import Bulk
 from .connection import Row
+from .generations import copy_journal
 from .queue import place
 from .rows import GENERATION, RUN, generation_of, run_of
 from .session import Session
@@ -22,10 +22,10 @@ RUNS: Final = Bulk(
     "start.runs",
     "INSERT INTO runs (key, namespace, id, workflow, version, status, generation, generation_key, position, revision, owner, fence, "
     "cancel_seq, cancel_reason, last_transition, armed, losses, wake_at, lane, queue_at, priority, digest, excluded, hold_kind, "
-    "hold_reason, deadline, attributes, created_at, started_at, updated_at, finished_at) SELECT column1, column2, column3, column4, "
-    "column5, column6, 1, column7, 0, 0, NULL, 0, 0, '', 0, '[]', 0, column8, column9, column10, column11, '', '', '', '', NULL, "
-    "column12, column13, column14, column13, NULL FROM (",
-    14,
+    "hold_reason, deadline, attributes, created_at, started_at, updated_at, finished_at, depth) SELECT column1, column2, column3, "
+    "column4, column5, column6, 1, column7, 0, 0, NULL, 0, 0, '', 0, '[]', 0, column8, column9, column10, column11, '', '', '', '', NULL, "
+    "column12, column13, column14, column13, NULL, column15 FROM (",
+    15,
     ")",
 )
 GENERATIONS: Final = Bulk(
@@ -42,12 +42,12 @@ NEXT: Final = "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?),
 
 def start(session: Session, runs: Sequence[NewRun], now: int) -> list[Created | Existing]:
     """Create every run whose ID is free inside the open transaction; see `Store.start`."""
-    taken = _taken(session, runs)
+    taken = names_taken(session, runs)
     fresh: dict[Name, NewRun] = {}
     for run in runs:
         if _name(run) not in taken:
             fresh.setdefault(_name(run), run)
-    keys = _create(session, list(fresh.values()), now)
+    keys = create(session, list(fresh.values()), now)
     return [Created(keys[_name(run)]) if fresh.get(_name(run)) is run else _existing(session, _name(run)) for run in runs]
 
 
@@ -55,12 +55,14 @@ def _name(run: NewRun) -> Name:
     return run.namespace, run.id
 
 
-def _taken(session: Session, runs: Sequence[NewRun]) -> set[Name]:
+def names_taken(session: Session, runs: Sequence[NewRun]) -> set[Name]:
+    """Return the names among those of *runs* that runs have already."""
     found = session.value("start.taken", TAKEN, (json.dumps([_name(run) for run in runs]),))
     return {(namespace, run_id) for namespace, run_id in json.loads(found)}
 
 
-def _create(session: Session, runs: Sequence[NewRun], now: int) -> dict[Name, int]:
+def create(session: Session, runs: Sequence[NewRun], now: int) -> dict[Name, int]:
+    """Insert *runs*, whose names are free, and return their keys."""
     if not runs:
         return {}
     key: int = session.value("start.key", NEXT, ("runs",))
@@ -79,7 +81,7 @@ def _run_row(run: NewRun, key: int, generation: int, now: int) -> Row:
     queue = place(run.status, wake_at, run.priority, now)
     return (
         key, run.namespace, run.id, run.workflow, run.version, run.status, generation, *queue, run.priority,
-        run.attributes, now, run.started_at,
+        run.attributes, now, run.started_at, run.depth,
     )  # fmt: skip
 
 

@@ -8,18 +8,33 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
 from romulus.core.machine import RunStatus
+from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
 from romulus.core.ports import Host
-from romulus.core.record import Entry, Generation, Record, Run, WorkerRow
-from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Received, Transition, Verdict
-from romulus.store.contract import ClaimRequest, Claims, Evidence, Freed, Lease, Listed, RunFilter, Store, StoredEvent, StoredWait
+from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
+from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
+from romulus.store.contract import (
+    ClaimRequest,
+    Claims,
+    Evidence,
+    Freed,
+    Lease,
+    Listed,
+    RunFilter,
+    Store,
+    StoredEvent,
+    StoredWait,
+    TakenOperations,
+)
 from romulus.store.hub import Hub
 
-from . import apply, changing, claiming, matching, migrate, reading, starting, workers
+from . import apply, changing, children, claiming, matching, migrate, operations, reading, starting, workers
 from .changing import Decide
 from .connection import Place
 from .evidence import keep, of_run
 from .faults import FileBusy
 from .grouping import Grouped
+from .operations import Ask as AskOperation
+from .operations import Decide as DecideOperation
 from .session import Session
 from .transaction import SQLiteTransaction
 from .using import Using
@@ -46,6 +61,7 @@ class SQLiteStore:
         self._watch = Watch(self._writer, host)
         self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
         self._sends: Grouped[NewEvent, Received | EventClash] = Grouped(host, self._send)
+        self._reports: Grouped[AskOperation, Decided | None] = Grouped(host, self._report)
 
     # ---- life ------------------------------------------------------------------------------
     async def open(self) -> None:
@@ -56,6 +72,7 @@ class SQLiteStore:
         """Wait for what is being written, then disconnect."""
         await self._starts.idle()
         await self._sends.idle()
+        await self._reports.idle()
         release = await self._writer.hold()
         self._watch.close()
         await self._host.offload("reader", self._far.close)
@@ -121,6 +138,20 @@ class SQLiteStore:
         """Return a page of open waits."""
         return await self._read_far(lambda s: reading.waits(s, namespace, after, limit))
 
+    async def operation(self, namespace: str, operation_id: str) -> OperationRow | None:
+        """Return an operation."""
+        return await self._read_near(lambda s: operations.find(s, namespace, operation_id))
+
+    async def operations(
+        self, namespace: str, state: OperationState | None, run: int | None, after: str | None, limit: int
+    ) -> Listed[OperationRow]:
+        """Return a page of operations."""
+        return await self._read_far(lambda s: operations.listed(s, namespace, state, run, after, limit))
+
+    async def operation_notes(self, key: int) -> Sequence[OperationNote]:
+        """Return an operation's history."""
+        return await self._read_far(lambda s: operations.notes(s, key))
+
     async def workers(self, namespace: str) -> Sequence[WorkerRow]:
         """Return registered workers."""
         return await self._read_near(lambda s: workers.listed(s, namespace))
@@ -176,6 +207,29 @@ class SQLiteStore:
         """Take the `wakes` of runs that *owner* owns."""
         return await self._writer.run(lambda s: claiming.pulse(s, owner))
 
+    async def children(self, generation: int) -> Sequence[StartedChild]:
+        """Return the children that a generation has started."""
+        return await self._read_far(lambda s: children.started(s, generation))
+
+    async def close_children(self, limit: int, decide: Callable[[Run, str, str, int], Next | None]) -> int:
+        """Carry out queued requests at children."""
+        closed = await self._writer.run(lambda s: changing.close_children(s, limit, decide))
+        if closed:
+            self.hub.poke()
+        return closed
+
+    async def operations_of(self, generation: int) -> Sequence[OperationRow]:
+        """Return the operations that a generation awaits."""
+        return await self._read_far(lambda s: operations.of_generation(s, generation))
+
+    async def take_operations(self, owner: str, namespace: str, names: Sequence[str], limit: int, lost: OperationState) -> TakenOperations:
+        """Claim due operations."""
+        return await self._writer.run(lambda s: operations.take(s, owner, namespace, names, limit, lost))
+
+    async def report(self, reports: Sequence[Report], decide: DecideOperation, to: RunStatus) -> Sequence[Decided | None]:
+        """Let *decide* say what reports make of their operations."""
+        return await self._reports.submit([(report, decide, to) for report in reports])
+
     async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead, then free runs of dead or unknown owners."""
         return await self._writer.run(lambda s: workers.sweep(s, limit, to, alone_after, pause))
@@ -210,6 +264,14 @@ class SQLiteStore:
     async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
         answers = await self._write_patiently(lambda s, now: matching.send(s, events, now))
         self.hub.poke()
+        return answers
+
+    async def _report(self, asked: Sequence[AskOperation]) -> Sequence[Decided | None]:
+        answers = await self._write_patiently(lambda s, now: operations.report(s, asked, now))
+        self.hub.poke()
+        for answer in answers:
+            if answer is not None and answer.changed:
+                self.hub.changed(answer.row.namespace, answer.row.run_id)
         return answers
 
     async def _write(self, work: Callable[[Session, int], T]) -> T:
