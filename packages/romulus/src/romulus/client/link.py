@@ -91,6 +91,17 @@ class Link:
             raise RunNotFound(run_id, self.namespace)
         return record
 
+    async def run(self, run_id: str) -> Run:
+        """Return a run's row alone.
+
+        Raises:
+            RunNotFound
+        """
+        run = await (await self.store()).run(self.namespace, run_id)
+        if run is None:
+            raise RunNotFound(run_id, self.namespace)
+        return run
+
     async def change(self, run_id: str, decide: Decide) -> tuple[Run, Run]:
         """Apply a person's request to the run's row; return the row before and after.
 

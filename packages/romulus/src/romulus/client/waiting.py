@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from romulus.core.errors import RunHeld
 from romulus.core.machine import TERMINAL, RunStatus
-from romulus.core.record import Record
+from romulus.core.record import Record, Run
 
 from .link import Link
 
@@ -23,12 +23,12 @@ async def ended(link: Link, run_id: str, limit: int | None, raise_on_hold: bool)
     Raises:
         RunHeld, RunNotFound; TimeoutError: it has not ended within *limit*.
     """
-    seen: list[Record] = []
+    seen: list[Run] = []
     try:
         async with asyncio.timeout(None if limit is None else limit / 1_000_000):
             return await _until_ended(link, run_id, raise_on_hold, seen)
     except TimeoutError:
-        status = seen[-1].run.status if seen else "not read yet"
+        status = seen[-1].status if seen else "not read yet"
         raise TimeoutError(f"run {run_id!r} has not ended within {(limit or 0) / 1_000_000:g} s, it is {status}; it goes on") from None
 
 
@@ -46,15 +46,17 @@ async def snapshots(link: Link, run_id: str) -> AsyncIterator[Record]:
             await watch.changed_within(WATCH_AFTER_S)
 
 
-async def _until_ended(link: Link, run_id: str, raise_on_hold: bool, seen: list[Record]) -> Record:
+async def _until_ended(link: Link, run_id: str, raise_on_hold: bool, seen: list[Run]) -> Record:
     with await link.watch(run_id) as watch:
         while True:
-            record = await link.record(run_id)
-            seen[:] = [record]
-            if record.run.status in TERMINAL:
-                return record
-            if raise_on_hold and record.run.status is RunStatus.HELD:
-                raise RunHeld(run_id, record.run.hold_reason)
+            run = await link.run(run_id)  # the row alone tells; the rest is read once it is wanted
+            seen[:] = [run]
+            if run.status in TERMINAL:
+                record = await link.record(run_id)
+                if record.run.status in TERMINAL:  # else a person retried it in between
+                    return record
+            elif raise_on_hold and run.status is RunStatus.HELD:
+                raise RunHeld(run_id, run.hold_reason)
             await watch.changed()
 
 
