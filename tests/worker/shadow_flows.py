@@ -31,8 +31,7 @@ async def slow(name: str) -> str:
 
 @romulus.workflow
 async def set_order() -> int:
-    for name in set(NAMES):
-        await slow(name)
+    await asyncio.gather(*(slow(name) for name in set(NAMES)))  # one transition: 40 names that agree by chance never do
     return len(NAMES)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -59,17 +60,18 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-async def test_steps_in_the_order_of_a_set_hold_the_run_while_its_first_step_runs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_steps_in_the_order_of_a_set_hold_the_run_while_its_first_steps_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    said = (
+        r"at position 0, given the same outcomes, the code asked for step 'slow' \(command (\d+)\) in the worker "
+        r"and for step 'slow' \(command \1\) with other arguments in a second interpreter .*: the order of a set, hash\(\), id\(\)"
+    )
     async with development(tmp_path) as (w, _):
         await w.client.start(flows.set_order.options(id="r"))
 
         held = await w.until("r", "held")
 
-        assert held.hold_reason is not None
-        assert "at position 0, given the same outcomes, the code asked for step 'slow' (command 1) in the worker" in held.hold_reason
-        assert "for step 'slow' (command 1) with other arguments in a second interpreter" in held.hold_reason
-        assert "the order of a set, hash(), id()" in held.hold_reason
-    assert any(record.levelno == logging.ERROR and "not deterministic" in record.getMessage() for record in caplog.records)
+    assert re.search(said, held.hold_reason or "")
+    assert [record.levelno for record in caplog.records if re.search(said, record.getMessage())].count(logging.ERROR) >= 1
 
 
 async def test_a_branch_on_a_hash_holds_the_run_at_the_branch(tmp_path: Path) -> None:
