@@ -44,7 +44,10 @@ def is_clash(error: BaseException) -> bool:
 
 def is_lost(error: BaseException) -> bool:
     """Return whether the connection is gone, and with it the answer to what was last sent."""
-    return (isinstance(error, LOST) and not isinstance(error, asyncpg.DataError)) or state_of(error) in ENDED_STATES
+    if isinstance(error, LOST):
+        return not isinstance(error, asyncpg.DataError)
+    state = state_of(error)
+    return state in ENDED_STATES or state.startswith("08")
 
 
 def unavailable(error: BaseException, shown: str) -> StoreUnavailable | None:

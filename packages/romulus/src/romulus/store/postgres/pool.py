@@ -97,11 +97,14 @@ class Pool:
         return await self._again(work, alone=False)
 
     async def _again(self, work: Callable[[OwnSession], Awaitable[T]], *, alone: bool, writes: bool = False) -> T:
+        losses = 0
         for tried in range(CLASHES_MAX):
             try:
                 return await self._once(work, alone, writes)
             except DRIVER_ERRORS as error:
-                if not is_clash(error) or tried + 1 == CLASHES_MAX:
+                losses += is_lost(error)
+                again = is_clash(error) or (is_lost(error) and losses == 1 and not isinstance(error, TimeoutError))
+                if not again or tried + 1 == CLASHES_MAX:
                     raise unavailable(error, self.place.shown) or error from error
             await self._pause(tried)
         raise AssertionError
@@ -155,6 +158,7 @@ class Pool:
         connection = link.connection
         if is_lost(error) or isinstance(error, CommitUnknown) or connection.is_closed():
             connection.terminate()
+            self._forget_idle()  # what ended this one has most likely ended them as well
             return
         try:
             if connection.is_in_transaction():
@@ -165,6 +169,10 @@ class Pool:
                 raise
             return
         self._idle.append(link)
+
+    def _forget_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().connection.terminate()
 
     async def _pause(self, tried: int) -> None:
         waited = asyncio.get_running_loop().create_future()

@@ -249,7 +249,7 @@ class PostgresStore:
 
     # ---- inside ----------------------------------------------------------------------------
     async def _start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
-        answers = await self._resent(lambda s: starting.start(s, runs))
+        answers = await self._resent(lambda s: starting.start(s, runs), lambda found: starting.ours(runs, found))
         self._told()
         return answers
 
@@ -281,11 +281,12 @@ class PostgresStore:
         except CommitUnknown as error:
             raise StoreUnavailable(str(error)) from error
 
-    async def _resent(self, work: Callable[[OwnSession], Awaitable[T]]) -> T:
-        """Run *work*, which is known again by its IDs, until it gets an answer."""
-        for _ in range(RESENDS_MAX):
+    async def _resent(self, work: Callable[[OwnSession], Awaitable[T]], again: Callable[[T], T] = lambda found: found) -> T:
+        """Run *work*, which is known again by its IDs, until it gets an answer; *again* reads the answer of a repetition."""
+        for sent in range(RESENDS_MAX):
             try:
-                return await self._pool.write(work)
+                found = await self._pool.write(work)
             except CommitUnknown:
                 continue
-        return await self._pool.write(work)
+            return again(found) if sent else found
+        raise StoreUnavailable(f"{self._place.shown}: no answer to {RESENDS_MAX} commits")

@@ -1,0 +1,38 @@
+"""What the PostgreSQL tests share: stores on one database, and waiting for what its backends do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from romulus.store.postgres import PostgresStore, place_of
+from tests.postgres.server import Database
+from tests.store.kit import MovableHost
+
+BLOCKED = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@asynccontextmanager
+async def opened(url: str, host: MovableHost | None = None) -> AsyncIterator[PostgresStore]:
+    """Give an open store with a host of its own."""
+    mine = host or MovableHost()
+    store = PostgresStore(place_of(url), mine)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+        if host is None:
+            mine.close()
+
+
+async def blocked(database: Database, count: int) -> None:
+    """Wait until so many backends wait for a lock."""
+    await until(lambda: database.execute(BLOCKED) == [(count,)])
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition; the test's own timeout bounds it."""
+    while not condition():
+        await asyncio.sleep(0.01)

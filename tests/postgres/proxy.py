@@ -1,0 +1,111 @@
+"""A TCP proxy between store and server that cuts, swallows or stops what passes, at a message a test names."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class Proxy:
+    """Passes bytes on until it is told otherwise."""
+
+    def __init__(self, server_port: int) -> None:
+        self.port = 0
+        self._server_port = server_port
+        self._listening: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._marker: bytes | None = None
+        self._how = ""
+        self.open = asyncio.Event()  # cleared: nothing passes, nothing is closed
+        self.open.set()
+        self.cut = asyncio.Event()  # set once a cut has happened
+
+    def cut_at(self, marker: bytes, how: str) -> None:
+        """Cut the connection whose client sends *marker*.
+
+        "before": the server never sees it. "during": the server gets it and works on. "after": it has answered, unheard.
+        """
+        self._marker, self._how = marker, how
+        self.cut.clear()
+
+    def drop_all(self) -> None:
+        """Close every connection."""
+        for writer in tuple(self._writers):
+            writer.close()
+
+    async def start(self) -> None:
+        self._listening = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._listening.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        assert self._listening is not None
+        self._listening.close()
+        self.drop_all()
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+        except OSError:
+            writer.close()
+            return
+        self._writers |= {writer, server_writer}
+        back = asyncio.create_task(self._answers(server_reader, writer))
+        forth = asyncio.create_task(self._requests(reader, writer, server_reader, server_writer, back))
+        for task in (back, forth):
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, server_reader: asyncio.StreamReader,
+        server_writer: asyncio.StreamWriter, back: asyncio.Task[None],
+    ) -> None:  # fmt: skip
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await self.open.wait()
+                if self._marker is not None and self._marker in data:
+                    self._marker = None
+                    await self._do_cut(data, writer, server_reader, server_writer, back)
+                    return
+                server_writer.write(data)
+        server_writer.close()
+
+    async def _do_cut(
+        self, data: bytes, writer: asyncio.StreamWriter, server_reader: asyncio.StreamReader, server_writer: asyncio.StreamWriter,
+        back: asyncio.Task[None],
+    ) -> None:  # fmt: skip
+        back.cancel()
+        await asyncio.gather(back, return_exceptions=True)
+        if self._how != "before":
+            server_writer.write(data)
+        if self._how == "after":
+            answer = b""
+            while b"Z\x00\x00\x00\x05" not in answer:  # ReadyForQuery: it is committed
+                answer += await server_reader.read(65536)
+        writer.transport.abort()
+        if self._how != "during":
+            server_writer.close()
+        self.cut.set()
+
+    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                await self.open.wait()
+                writer.write(data)
+        writer.close()
+
+
+@asynccontextmanager
+async def proxied(server_port: int) -> AsyncIterator[Proxy]:
+    """Give a proxy to a server's port."""
+    proxy = Proxy(server_port)
+    await proxy.start()
+    try:
+        yield proxy
+    finally:
+        await proxy.stop()

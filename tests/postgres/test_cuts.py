@@ -1,0 +1,155 @@
+"""Connections cut at COMMIT, swallowed, or closed by the server: nothing acknowledged is lost, nothing is written twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from romulus.core.errors import CommitUnknown, StoreUnavailable
+from romulus.core.transition import Created, Received, Verdict
+from romulus.store.postgres import PostgresStore, pool
+from tests.postgres.kit import blocked, opened
+from tests.postgres.proxy import Proxy, proxied
+from tests.postgres.server import Database
+from tests.store.kit import MovableHost, advance, again, claim, claimed, entry, event, new_run, register, start
+
+TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+
+
+@pytest.fixture
+async def proxy(database: Database) -> AsyncIterator[Proxy]:
+    async with proxied(database.server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def far(database: Database, proxy: Proxy, host: MovableHost) -> AsyncIterator[PostgresStore]:
+    """A store behind the proxy."""
+    async with opened(f"{database.server.url(database.name, proxy.port)}?pooler=none", host) as store:
+        yield store
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+async def test_a_transition_whose_answer_was_cut_off_is_written_once_when_resubmitted(
+    store: PostgresStore, far: PostgresStore, proxy: Proxy, host: MovableHost, how: str
+) -> None:
+    record = await claimed(store, host)
+    t = advance(record, entry(0, body=b"the paid outcome"))
+    proxy.cut_at(b"the paid outcome", how)
+
+    with pytest.raises(CommitUnknown):
+        await far.apply([t])
+    assert await far.apply([t]) == [Verdict.APPLIED]
+
+    assert len(await store.history(record.generation.key, 0, 10)) == 1
+    assert (await again(store, record)).run.revision == 1
+    assert await store.evidence(record.run.key) == []
+
+
+async def test_a_transition_is_written_once_though_the_old_backend_is_still_at_it(
+    store: PostgresStore, far: PostgresStore, proxy: Proxy, database: Database, host: MovableHost
+) -> None:
+    record = await claimed(store, host)
+    t = advance(record, entry(0, body=b"the paid outcome"))
+    with database.server.connect(database.name) as other:
+        other.execute("BEGIN")
+        other.execute("SELECT 1 FROM romulus.runs FOR UPDATE")
+        proxy.cut_at(b"the paid outcome", "during")
+        with pytest.raises(CommitUnknown):
+            await far.apply([t])
+        await blocked(database, 1)
+        resubmitted = asyncio.ensure_future(far.apply([t]))
+        await blocked(database, 2)
+        other.execute("COMMIT")
+
+    assert await resubmitted == [Verdict.APPLIED]
+    assert len(await store.history(record.generation.key, 0, 10)) == 1
+    assert await store.evidence(record.run.key) == []
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+async def test_a_start_and_a_send_whose_answer_was_cut_off_are_done_once_and_answered(
+    store: PostgresStore, far: PostgresStore, proxy: Proxy, host: MovableHost, how: str
+) -> None:
+    proxy.cut_at(b"COMMIT\x00", how)
+    (created,) = await far.start([new_run("r1")])
+    proxy.cut_at(b"COMMIT\x00", how)
+    (received,) = await far.send([event("e1")])
+
+    assert isinstance(created, Created)
+    assert isinstance(received, Received)
+    assert len((await store.events("default", None, None, 10)).items) == 1
+
+
+async def test_runs_claimed_in_a_commit_without_an_answer_are_worked_at(
+    store: PostgresStore, far: PostgresStore, proxy: Proxy, host: MovableHost
+) -> None:
+    (await register(store, host)).close()
+    await start(store, "r1", "r2")
+    proxy.cut_at(b"COMMIT\x00", "after")
+    with pytest.raises(StoreUnavailable):
+        await claim(far, limit=1)
+    assert [run.owner for run in [await store.run("default", r) for r in ("r1", "r2")] if run is not None] == ["w1", None]
+
+    records = (await claim(far)).records
+
+    assert sorted(record.run.id for record in records) == ["r1", "r2"]
+    assert await far.apply([advance(record, entry(0)) for record in records]) == [Verdict.APPLIED] * 2
+
+
+async def test_wakes_taken_in_a_commit_without_an_answer_are_told_again(
+    store: PostgresStore, far: PostgresStore, proxy: Proxy, database: Database, host: MovableHost
+) -> None:
+    record = await claimed(store, host, owner="the unlucky owner")
+    database.execute("INSERT INTO romulus.wakes (run) VALUES (%s)", record.run.key)
+    proxy.cut_at(b"the unlucky owner", "after")
+    with pytest.raises(StoreUnavailable):
+        await far.pulse("the unlucky owner")
+
+    assert [r.run.id for r in await far.pulse("the unlucky owner")] == ["r1"]
+
+
+async def test_a_connection_that_goes_silent_is_given_up(
+    store: PostgresStore, far: PostgresStore, proxy: Proxy, host: MovableHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = await claimed(store, host)
+    proxy.drop_all()
+    monkeypatch.setattr(pool, "COMMAND_S", 0.3)
+    await far.now()
+    proxy.open.clear()
+    t = advance(record, entry(0))
+
+    with pytest.raises(CommitUnknown):
+        await far.apply([t])
+    proxy.open.set()
+    assert await far.apply([t]) == [Verdict.APPLIED]
+    assert len(await store.history(record.generation.key, 0, 10)) == 1
+
+
+async def test_closed_backends_are_replaced(store: PostgresStore, database: Database, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    database.execute(TERMINATE)
+
+    for n in range(20):
+        try:
+            assert await store.apply([advance(record, entry(0), id=77)]) == [Verdict.APPLIED]
+            break
+        except (StoreUnavailable, CommitUnknown):
+            assert n < 10
+    assert len(await store.history(record.generation.key, 0, 10)) == 1
+
+
+async def test_a_lease_survives_the_loss_of_its_connection(store: PostgresStore, database: Database, host: MovableHost) -> None:
+    lease = await register(store, host)
+    assert lease.renew()
+    database.execute(TERMINATE)
+
+    for n in range(20):
+        try:
+            assert lease.renew()
+            break
+        except StoreUnavailable:
+            assert n < 10
+    lease.close()
