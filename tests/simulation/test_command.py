@@ -8,7 +8,8 @@ import sys
 
 def simulator(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command."""
-    return subprocess.run([sys.executable, "-m", "romulus.testing.simulator", *arguments], capture_output=True, text=True, timeout=100, check=False)
+    command = [sys.executable, "-m", "romulus.testing.simulator", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
 def test_the_command_runs_seeds_and_says_how_many() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from romulus.testing.simulator.seed import run_seed
@@ -14,12 +12,12 @@ SEEDS_MAX = 150
 
 
 @pytest.fixture(params=MUTANTS, ids=lambda mutant: mutant.name)
-def mutant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mutant]:
+def mutant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mutant:
     """The engine without one of its guards."""
     taken_out: Mutant = request.param
     matched.clear()
     taken_out.apply(monkeypatch)
-    yield taken_out
+    return taken_out
 
 
 def test_a_guard_taken_out_is_missed(mutant: Mutant) -> None:

@@ -14,9 +14,8 @@ PROGRAM = f"from romulus.testing.simulator.seed import run_seed; print(*(run_see
 
 def digests(hash_seed: str) -> list[str]:
     """Return the digests of the seeds in an interpreter of its own."""
-    ran = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=os.environ | {"PYTHONHASHSEED": hash_seed}, capture_output=True, text=True, check=True, timeout=100
-    )
+    outside = os.environ | {"PYTHONHASHSEED": hash_seed}
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], env=outside, capture_output=True, text=True, check=True, timeout=100)
     return ran.stdout.split()
 
 

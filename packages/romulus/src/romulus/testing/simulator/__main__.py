@@ -31,17 +31,18 @@ def _arguments() -> argparse.Namespace:
 
 
 def _many(start: int, count: int, keep_going: bool) -> int:
-    began, broken, points = time.monotonic(), [], 0
+    began, done, points = time.monotonic(), 0, 0
+    broken: list[int] = []
     for seed in range(start, start + count):
         verdict = run_seed(seed)
-        points += verdict.points
+        done, points = done + 1, points + verdict.points
         if not verdict.ok:
             broken.append(seed)
-            print(verdict.report(60 if not keep_going else 0), flush=True)
+            print(verdict.report(0 if keep_going else 60), flush=True)
             if not keep_going:
                 break
-    done, gone = seed - start + 1, time.monotonic() - began
-    print(f"{done} seeds, {points} crash points, {done / gone:.1f} seeds/s; broken: {broken or 'none'}")
+    pace = done / (time.monotonic() - began)
+    print(f"{done} seeds, {points} crash points, {pace:.1f} seeds/s; broken: {broken or 'none'}")
     return 1 if broken else 0
 
 

@@ -108,7 +108,8 @@ class Checks:
                 yield f"was taken from {before.owner}, which is not marked dead"
             if after.losses != before.losses + 1:
                 yield "was taken from its worker and the loss is not counted"
-        if before.owner is None and after.revision > before.revision and after.position != before.position and after.generation == before.generation:
+        grew = after.position != before.position and after.generation == before.generation
+        if before.owner is None and grew:
             yield "was written to while nobody owned it"
 
     def _claimed(self, before: RunRow, after: RunRow, then: Snapshot) -> Iterator[str]:
@@ -138,7 +139,8 @@ class Checks:
         label = self._ledger.last_hang.get((after.id, after.generation, process))
         if after.hold_kind != HoldKind.HUNG or before.hold_kind or label is None:
             return
-        commands = {e.seq for e in self._ledger.effects if (e.run_id, e.generation, e.label, e.end) == (after.id, after.generation, label, "returned")}
+        where = (after.id, after.generation, label, "returned")
+        commands = {e.seq for e in self._ledger.effects if (e.run_id, e.generation, e.label, e.end) == where}
         saved = {e.seq for e in self._reader.journal.get(after.generation_key, ()) if e.kind == Kind.STEP}
         if commands and not commands & saved:
             self._broken(f"{after.id}: held because its code hung on the outcome of {label!r}, and that outcome is not saved")
@@ -154,7 +156,7 @@ class Checks:
             self._broken(f"{run.id}: position {run.position} with {len(self._reader.journal.get(run.generation_key, ()))} entries")
 
     def _arms(self, before: RunRow, after: RunRow) -> None:
-        known = set(before.attempts) if after.generation_key == before.generation_key else set()
+        known = before.attempts if after.generation_key == before.generation_key else []
         settled = {e.seq for e in self._reader.journal.get(after.generation_key, ()) if e.kind == Kind.STEP}
         for armed in after.attempts:
             if armed in known:

@@ -42,18 +42,23 @@ class Audience(Protocol):
 
     def note(self, what: str) -> None:
         """Add a line to the trace."""
+        ...
 
     def listen(self, notice: Notice) -> Notice:
         """Call *notice* at each commit of any process; the returned function ends that."""
+        ...
 
     def evidence_of(self, transition: Transition) -> bool:
         """Return whether evidence of a refused transition is kept, or the run has as much as is kept."""
+        ...
 
     def recorded(self, transition: Transition) -> bool:
         """Return whether a transition is the last of its run, or an entry bears its ID."""
+        ...
 
     def fail(self, what: str) -> None:
         """Note a promise that did not hold: the seed fails."""
+        ...
 
 
 class FaultyHub(Hub):
@@ -77,6 +82,7 @@ class FaultyStore:
 
     def __init__(self, inner: Any, host: SimHost, random: Random, rates: Rates, audience: Audience) -> None:
         self._inner, self._host, self._random, self._rates, self._audience = inner, host, random, rates, audience
+        self._late: set[asyncio.Task[Sequence[Verdict]]] = set()  # commits whose answer nobody waits for
         self.hub = inner.hub = FaultyHub(host, random, rates)
 
     def __getattr__(self, name: str) -> Any:
@@ -169,7 +175,7 @@ class FaultyStore:
         raise CommitUnknown("simulated: the connection was lost at COMMIT")
 
     def _later(self, transitions: Sequence[Transition]) -> None:
-        self._host.spawn(self._apply(transitions), name="late commit")
+        self._late.add(self._host.spawn(self._apply(transitions), name="late commit"))
 
     async def _probe(self, transitions: Sequence[Transition]) -> None:
         """Send forged reports, each with one stale guard: none may change anything."""

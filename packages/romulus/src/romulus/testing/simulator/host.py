@@ -25,9 +25,11 @@ class Surroundings(Protocol):
 
     def passed(self, process: SimProcess, point: str) -> None:
         """Take note of a crash point; may kill the process."""
+        ...
 
     def is_alive(self, pid: int) -> bool:
         """Return whether that simulated process lives."""
+        ...
 
 
 class SimHost:

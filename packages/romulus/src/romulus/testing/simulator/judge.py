@@ -93,7 +93,8 @@ class Judge:
 
     def _bookings(self) -> Iterator[str]:
         booked = Counter(self._reader.rows("SELECT run, generation, seq FROM sim_bookings"))
-        outcomes = Counter((run.id, number, e.seq) for run, number, e in self._own_entries(Kind.STEP) if e.name == "booked" and not e.failed)
+        steps = self._own_entries(Kind.STEP)
+        outcomes = Counter((run.id, number, e.seq) for run, number, e in steps if e.name == "booked" and not e.failed)
         for key in booked.keys() | outcomes.keys():
             if booked[key] != outcomes[key]:
                 yield f"{key}: {booked[key]} rows of the transactional step, {outcomes[key]} outcomes"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -53,11 +53,10 @@ class Ledger:
     def begin(self, attempt: Attempt, label: str) -> Effect:
         """Note that a body begins."""
         process = self.process()
-        earlier = [e for e in self.effects if (e.run_id, e.generation, e.seq) == (attempt.run_id, attempt.run.generation, attempt.seq)]
+        command = (attempt.run_id, attempt.run.generation, attempt.seq)
+        earlier = [e for e in self.effects if (e.run_id, e.generation, e.seq) == command]
         failed = sum(1 for e in earlier if e.end in ("raised", "cancelled"))
-        effect = Effect(
-            attempt.run_id, attempt.run.generation, attempt.seq, attempt.number, attempt.fence, attempt.step, label, self.now(), process, failed
-        )
+        effect = Effect(*command, attempt.number, attempt.fence, attempt.step, label, self.now(), process, failed)
         self.effects.append(effect)
         self.begun(effect)
         return effect
@@ -86,7 +85,7 @@ def active() -> Ledger:
 
 
 @contextmanager
-def activated(ledger: Ledger) -> Iterator[None]:
+def activated(ledger: Ledger) -> Generator[None, None, None]:
     """Make *ledger* the one that bodies write to."""
     _active.append(ledger)
     try:
@@ -97,7 +96,7 @@ def activated(ledger: Ledger) -> Iterator[None]:
 
 
 @contextmanager
-def trying(label: str) -> Iterator[Effect]:
+def trying(label: str) -> Generator[Effect, None, None]:
     """Note an attempt of the step that calls this."""
     ledger = active()
     effect = ledger.begin(current_attempt(), label)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import heapq
 from asyncio import base_events, events
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import Context
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from romulus.core.tasks import mixed
 
@@ -103,12 +103,12 @@ class SimLoop(base_events.BaseEventLoop):
         """Call *callback* when virtual time has reached *when* seconds."""
         return self.timer(round(when * 1_000_000), callback, args, context)
 
-    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **more: Any) -> SimTask:  # type: ignore[override]
+    def create_task(self, coro: Any, *, name: object = None, context: Context | None = None, **more: Any) -> SimTask:
         """Return a task of the current process."""
         task = SimTask.__new__(SimTask)
         task._sim_hash, task.sim_process = self._next_hash(), self.current
         shown = getattr(coro, "__qualname__", "task") if name is None else str(name)
-        asyncio.Task.__init__(task, coro, loop=self, name=shown, context=context, **more)
+        cast("Any", asyncio.Task).__init__(task, coro, loop=self, name=shown, context=context, **more)
         self.current.tasks.append(task)
         return task
 
@@ -118,22 +118,24 @@ class SimLoop(base_events.BaseEventLoop):
         future._sim_hash = self._next_hash()
         return future
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> Any:  # type: ignore[override]
         """Refuse: threads are reached through the host."""
         raise RuntimeError("the simulated world has one thread: use the host")
 
     # ---- what the simulation calls -------------------------------------------------------------
 
-    def timer(self, when: int, callback: Callable[..., Any], args: tuple[Any, ...], context: Context | None = None, *, thread: bool = False) -> SimTimer:
+    def timer(
+        self, when: int, callback: Callable[..., Any], args: tuple[Any, ...], context: Context | None = None, *, thread: bool = False
+    ) -> SimTimer:
         """Call *callback* at *when* (virtual µs); *thread*: it stands for a thread's work, which a blocked loop does not hold up."""
-        timer = SimTimer(when / 1_000_000, callback, args, self, context)  # type: ignore[arg-type]
+        timer = SimTimer(when / 1_000_000, callback, args, self, context)
         timer.process, timer.thread = self._owner(callback), thread
         self._order += 1
         heapq.heappush(self._timers, (max(when, self.now), self._order, timer))
         return timer
 
     @contextmanager
-    def acting(self, process: SimProcess) -> Iterator[None]:
+    def acting(self, process: SimProcess) -> Generator[None, None, None]:
         """Let what is begun here belong to *process*."""
         before, self.current = self.current, process
         try:
@@ -144,7 +146,7 @@ class SimLoop(base_events.BaseEventLoop):
     # ---- inside --------------------------------------------------------------------------------
 
     def _ready_now(self, callback: Callable[..., Any], args: tuple[Any, ...], context: Context | None, *, thread: bool) -> SimHandle:
-        handle = SimHandle(callback, args, self, context)  # type: ignore[arg-type]
+        handle = SimHandle(callback, args, self, context)
         handle.process, handle.thread = self._owner(callback), thread
         self._enqueue(handle)
         return handle

@@ -41,7 +41,14 @@ def fits(pattern: Pattern, value: Any) -> bool:
         case OneOf(patterns):
             return any(fits(each, value) for each in patterns)
         case Each(patterns):
-            return isinstance(value, list) and len(value) == len(patterns) and all(map(fits, patterns, value))
+            return _fit_each(patterns, value)
+
+
+def _fit_each(patterns: tuple[Pattern, ...], values: Any) -> bool:
+    if not isinstance(values, list):
+        return False
+    items = list[Any](values)
+    return len(patterns) == len(items) and all(map(fits, patterns, items))
 
 
 class Model:
@@ -62,7 +69,7 @@ class Model:
             case ["again", rest]:
                 return self.fails(rest)
             case _:
-                return node[0] == "raise"
+                return bool(node[0] == "raise")
 
     def expect(self, node: Node) -> Pattern:
         """Return what a node's result must fit."""

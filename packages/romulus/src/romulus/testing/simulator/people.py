@@ -133,5 +133,5 @@ class People:
 async def nap(world: World, duration: int) -> None:
     """Let *duration* µs of virtual time pass."""
     done = world.loop.create_future()
-    world.loop.timer(world.loop.now + duration, lambda: done.done() or done.set_result(None), ())
+    world.loop.timer(world.loop.now + duration, done.set_result, (None,))
     await done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from .steps import ATTEMPTS, KINDS
 
@@ -96,13 +96,11 @@ def events(node: Node) -> list[str]:
     """Return the names of the events that a program waits for."""
     if node[:1] == ["wait"]:
         return [node[1]]
-    return [name for part in node if isinstance(part, list) for name in _events_in(part)]
+    return [name for part in _parts(node) for name in events(part)]
 
 
-def _events_in(part: list[Any]) -> list[str]:
-    if part and isinstance(part[0], str):
-        return events(part)
-    return [name for each in part if isinstance(each, list) for name in events(each)]
+def _parts(node: Node) -> list[Node]:
+    return [part for part in cast("list[Node | str | int]", node) if isinstance(part, list)]
 
 
 def hangs(node: Node) -> bool:

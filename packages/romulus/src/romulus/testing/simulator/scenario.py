@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from random import Random
@@ -17,6 +18,7 @@ from .process import ProcessDied, SimProcess
 from .programs import Author
 from .world import VARIANTS, World
 
+Action = Callable[[], Coroutine[Any, Any, None]]
 CALM_MAX = 400 * SECOND  # virtual µs in which everything must come to its end
 RELEASED = frozenset({HoldKind.POISON, HoldKind.HUNG})  # holds that a crash, or the program itself, explains
 LEASE = 4 * SECOND
@@ -79,25 +81,25 @@ class Scenario:
             await nap(self.world, self.random.randrange(self.random.choice((20_000, 300_000, 2_000_000))))
             await self._one_of(self.random.choices(list(self._actions()), list(self._actions().values()))[0])
 
-    def _actions(self) -> dict[Callable[[], Coroutine[Any, Any, None]], int]:
-        return {
+    def _actions(self) -> dict[Action, int]:
+        usual: dict[Action, int] = {
             self.start_run: 3, self.boot: 6, self.send: 8, self.crash: 6, self.stall: 3, self.block: 1, self.leave: 2,
             self.cancel: 1, self.terminate: 1, self.release: 2, self.retry: 2, self.fork: 1, self.declare_dead: 1,
             self.outage: 1, self.crash_client: 2, self.set_clock: 1,
-        } | self._temper()  # fmt: skip
+        }  # fmt: skip
+        return usual | self._temper()
 
-    def _temper(self) -> dict[Callable[[], Coroutine[Any, Any, None]], int]:
+    def _temper(self) -> dict[Action, int]:
         """Return what this seed has more of than others."""
-        crashy = {self.crash: 30, self.boot: 30}
-        busy = {self.cancel: 5, self.terminate: 3, self.release: 5, self.retry: 6, self.fork: 4}
-        frozen = {self.stall: 12, self.block: 4, self.boot: 10}
-        return ({}, crashy, busy, frozen)[self._mood]
+        crashy: dict[Action, int] = {self.crash: 30, self.boot: 30}
+        busy: dict[Action, int] = {self.cancel: 5, self.terminate: 3, self.release: 5, self.retry: 6, self.fork: 4}
+        frozen: dict[Action, int] = {self.stall: 12, self.block: 4, self.boot: 10}
+        moods: tuple[dict[Action, int], ...] = ({}, crashy, busy, frozen)
+        return moods[self._mood]
 
-    async def _one_of(self, action: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        try:
+    async def _one_of(self, action: Action) -> None:
+        with contextlib.suppress(ProcessDied):
             await action()
-        except ProcessDied:
-            pass
 
     async def start_run(self) -> None:
         """Start a run of a new program."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import logging
@@ -10,10 +9,9 @@ import shutil
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import apsw
@@ -50,16 +48,17 @@ class Verdict:
 
     def report(self, lines: int = TAIL) -> str:
         """Return what broke, and the trace before it."""
-        return "\n".join([f"{self.name} broke:", *(f"  {each}" for each in self.broken), *(["trace:", *self.lines[-lines:]] if lines else [])])
+        trace = ["trace:", *self.lines[-lines:]] if lines else []
+        return "\n".join([f"{self.name} broke:", *(f"  {each}" for each in self.broken), *trace])
 
 
 def run_seed(seed: int) -> Verdict:
     """Run a random scenario; the same seed always runs the same."""
-    return run_world(f"seed {seed}", seed, lambda world: _scenario(world))
+    return run_world(f"seed {seed}", seed, _scenario)
 
 
 async def _scenario(world: World) -> None:
-    world.rates = draw_rates(Random(world.random.getrandbits(32)))
+    world.rates = draw_rates(world.fork_random())
     scenario = Scenario(world)
     await scenario.run()
     if not world.broken:
@@ -102,14 +101,14 @@ def _unretrieved(world: World) -> None:
     """Fail for exceptions that ended a task of the engine and that nobody looked at."""
     for process in world.loop.processes:
         for task in process.tasks:
-            if task.done() and task._log_traceback and "/" not in task.get_name():  # type: ignore[attr-defined]  # not a step's body
+            if task.done() and task._log_traceback and "/" not in task.get_name():  # not a step's body
                 error = task.exception()
                 if error is not None and not isinstance(error, SimCrash):
                     world.fail(f"{process.name}: task {task.get_name()} ended with " + "".join(traceback.format_exception(error)))
 
 
 @contextlib.contextmanager
-def _alone(world: World) -> Iterator[None]:
+def _alone(world: World) -> Generator[None, None, None]:
     """While the world runs: connections belong to processes, nothing waits for real, nothing is collected by chance."""
     patience, collecting = sqlite_connection.Patience.__call__, gc.isenabled()
     handler = _Errors(world)
@@ -168,9 +167,9 @@ def _bury(world: World) -> None:
         loop.close()
 
 
-def _end(task: asyncio.Task[Any]) -> None:
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    task._log_traceback = False  # type: ignore[attr-defined]
+def _end(task: Any) -> None:
+    task._log_destroy_pending = False
+    task._log_traceback = False
     if not task.done():
         with contextlib.suppress(BaseException):
-            task.get_coro().close()  # type: ignore[union-attr]
+            task.get_coro().close()

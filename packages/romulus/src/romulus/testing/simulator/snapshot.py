@@ -1,5 +1,6 @@
 """What the database holds after a commit, read through a connection of the simulation's own."""
 
+# ruff: noqa: S608  # the columns are literals of this module
 from __future__ import annotations
 
 import json
@@ -99,7 +100,7 @@ class Reader:
     """Reads snapshots, and keeps the whole journal as it was first seen."""
 
     def __init__(self, path: str) -> None:
-        self._connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+        self._connection: Any = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
         self._last_row = 0
         self._version = -1
         self.journal: dict[int, list[EntryRow]] = {}  # by generation key
@@ -158,7 +159,8 @@ class Reader:
         )
 
     def _all(self, sql: str, given: tuple[Any, ...] = ()) -> list[Any]:
-        return self._connection.execute(sql, given).fetchall()
+        rows: list[Any] = self._connection.execute(sql, given).fetchall()
+        return rows
 
 
 _JOURNAL = "rowid, generation, position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition"

@@ -40,7 +40,7 @@ class World:
     """Makes processes, passes their crash points on, and collects what is broken."""
 
     def __init__(self, seed: int, path: Path) -> None:
-        self.random = Random(seed)
+        self.random = Random(seed)  # noqa: S311 - a seed is the point
         self.path, self.rates = path, Rates()
         self.loop = SimLoop(self.fork_random(), STEPS_MAX)
         self.loop.unhandled = self.unhandled
@@ -55,7 +55,7 @@ class World:
         self.settings = WorkerSettings()
         self.hop_max = 200  # µs that a hop to a thread takes at most
         self.namespace_shared = True  # processes can tell whether others live
-        self.ledger = Ledger(lambda: self.loop.now, self._running, self._variant, lambda effect: self._body_begins(effect))
+        self.ledger = Ledger(lambda: self.loop.now, self._running, self._variant, self._body_begins)
         self.reader: Reader | None = None
         self.checks: Checks | None = None
         self._ids: dict[int, set[str]] = {}
@@ -120,7 +120,7 @@ class World:
 
     def fork_random(self) -> Random:
         """Return a generator of its own, drawn from the seed."""
-        return Random(self.random.getrandbits(64))
+        return Random(self.random.getrandbits(64))  # noqa: S311 - a seed is the point
 
     def process(self, name: str) -> SimProcess:
         """Return a new process."""
@@ -148,7 +148,7 @@ class World:
             ProcessDied: the process died first.
         """
         outcome = self.loop.create_future()
-        process.last_words.append(lambda: outcome.done() or outcome.set_exception(ProcessDied(process.name)))
+        process.last_words.append(lambda: _died(outcome, process.name))
         if process.alive:
             with self.loop.acting(process):
                 task = self.loop.create_task(coroutine)
@@ -182,7 +182,8 @@ class World:
     async def _prepare(self, process: SimProcess) -> None:
         inner = SQLiteStore(Place(str(self.path)), self.host(process), lock_wait=0)
         await inner.open()
-        inner._writer.session.connection.execute(BOOKINGS).fetchall()
+        connection: Any = inner._writer.session.connection
+        connection.execute(BOOKINGS).fetchall()
 
     async def _serve(self, process: SimProcess, variant: str, concurrency: int) -> None:
         host = self.host(process)
@@ -239,13 +240,19 @@ def registry(variant: str) -> Registry:
     return _registries[variant]
 
 
+def _died(outcome: Any, name: str) -> None:
+    if not outcome.done():
+        outcome.set_exception(ProcessDied(name))
+
+
 async def _await(outcome: Any) -> Any:
     return await outcome
 
 
 def _hand_on(done: Any, outcome: Any) -> None:
     if outcome.done():
-        done.cancelled() or done.exception()
+        if not done.cancelled():
+            done.exception()  # looked at: the one who asked is gone
     elif done.cancelled():
         outcome.cancel()
     elif (error := done.exception()) is not None:
