@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.processes.stage import Stage
@@ -61,33 +63,46 @@ CHANGES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("change", CHANGES)
-async def test_code_that_does_not_fit_the_record_holds_the_run_which_goes_on_under_the_old_code(stage: Stage, change: str) -> None:
-    """RB-23."""
-    (old, new), recorded, attempted = CHANGES[change]
-    stage.deploy("flows", CODE)
-    worker = await stage.worker("flows:app")
-    handle = await stage.client.start_by_name("flow", id="r")
-    await stage.status("r", "waiting")
-    await stage.stop(worker)
-    before, effects = await handle.history(), stage.effects()
+def _of(number: int, text: str) -> str:
+    """Return code whose names are those of one of several workflows of an App."""
+    return re.sub(r"\b(first|second|last|renamed|flow)\b", rf"\1_{number}", text)
 
-    stage.deploy("flows", CODE.replace(old, new))
+
+def _all_flows(changed: bool) -> str:
+    """Return an App with a workflow for each change, as it was or as it became."""
+    flows = [CODE.replace(old, new) if changed else CODE for (old, new), _, _ in CHANGES.values()]
+    bodies = [_of(number, flow.partition("\napp = ")[0]) for number, flow in enumerate(flows)]
+    names = ", ".join(f"flow_{number}" for number in range(len(flows)))
+    return "\n".join([*bodies, f"app = romulus.App(workflows=[{names}])"])
+
+
+async def test_code_that_does_not_fit_the_record_holds_the_run_which_goes_on_under_the_old_code(stage: Stage) -> None:
+    """RB-23: every kind of change at once, each at a run of its own."""
+    stage.deploy("flows", _all_flows(changed=False))
     worker = await stage.worker("flows:app")
-    await handle.send_event("go", 3)
-    held = await stage.status("r", "held", "failed", "succeeded")
-    assert held.status == "held"
-    reason = held.hold_reason or ""
-    assert "position" in reason
-    assert recorded in reason
-    assert attempted in reason
-    assert (await handle.history(), stage.effects()) == (before, effects)
+    handles = [await stage.client.start_by_name(f"flow_{number}", id=change) for number, change in enumerate(CHANGES)]
+    for handle in handles:
+        await stage.status(handle.id, "waiting")
+    await stage.stop(worker)
+    before, effects = [await handle.history() for handle in handles], stage.effects()
+
+    stage.deploy("flows", _all_flows(changed=True))
+    worker = await stage.worker("flows:app")
+    for handle in handles:
+        await handle.send_event("go", 3)
+    for number, handle in enumerate(handles):
+        held = await stage.status(handle.id, "held", "failed", "succeeded")
+        reason = held.hold_reason or str(held)
+        for words in ("position", *(_of(number, words) for words in CHANGES[handle.id][1:])):
+            assert words in reason, (handle.id, words, reason)
+    assert ([await handle.history() for handle in handles], stage.effects()) == (before, effects)
     await stage.stop(worker)
 
-    stage.deploy("flows", CODE)
+    stage.deploy("flows", _all_flows(changed=False))
     await stage.worker("flows:app")
-    assert await handle.result(timeout=30) == 23
-    assert [e["what"] for e in stage.effects()] == ["first", "second", "last"]
+    assert [await handle.result(timeout=30) for handle in handles] == [23] * len(handles)
+    for number, handle in enumerate(handles):
+        assert [e["what"] for e in stage.effects(run=handle.id)] == [_of(number, what) for what in ("first", "second", "last")]
     stage.whole()
 
 

@@ -135,30 +135,33 @@ async def test_code_that_blocks_the_event_loop_does_not_lose_the_lease(stage: St
     assert stage.rows("SELECT count(*) FROM evidence") == [(0,)]
 
 
-@pytest.mark.parametrize("kind", ["async", "thread", "blocking"])
-async def test_a_worker_frozen_past_its_lease_wakes_up_changes_nothing_and_serves_on(stage: Stage, kind: str) -> None:
-    """RS-04."""
+async def test_a_worker_frozen_past_its_lease_wakes_up_changes_nothing_and_serves_on(stage: Stage) -> None:
+    """RS-04: with a step of each kind under way."""
+    kinds = ("async", "thread", "blocking")
     first = await stage.worker(APP)
-    handle = await stage.client.start(chain.options(id="r"), "r", kind)
-    (begun,) = await stage.seen("begin")
+    handles = []
+    for kind in kinds:
+        handles.append(await stage.client.start(chain.options(id=kind), "gate", kind))
+        await stage.seen("begin", run=kind)
     await stage.freeze(first)
+    fences = {e["run"]: e["fence"] for e in stage.effects("begin")}
     second = await stage.worker(APP)
-    await stage.seen("begin", attempt=2)
-    stage.open("r")
-    assert await handle.result(timeout=30) == ["r", "2", "3"]
-    before = await handle.history()
+    stage.open("gate")
+    assert [await handle.result(timeout=30) for handle in handles] == [["gate", "2", "3"]] * 3
+    before = [await handle.history() for handle in handles]
     first.thaw()
-    await stage.until(
-        lambda: stage.rows("SELECT count(*) FROM workers WHERE NOT dead AND pid = ?", first.pid) == [(1,)], "registers afresh"
-    )
+    fresh = "SELECT count(*) FROM workers WHERE NOT dead AND pid = ?"
+    await stage.until(lambda: stage.rows(fresh, first.pid) == [(1,)], "registers afresh")
     await stage.stop(second)
 
-    other = await stage.client.start(chain.options(id="other"), "r", "async")
-    assert await other.result(timeout=30) == ["r", "2", "3"]
-    assert await handle.history() == before
-    assert all(entry.fence > begun["fence"] for entry in before)
-    assert {e["pid"] for e in stage.effects("work", run="r")} == {second.pid}
+    other = await stage.client.start(chain.options(id="other"), "gate", "async")
+    assert await other.result(timeout=30) == ["gate", "2", "3"]
+    assert [await handle.history() for handle in handles] == before
+    assert all(entry.fence > fences[handle.id] for handle, history in zip(handles, before, strict=True) for entry in history)
+    for kind, handle in zip(kinds, handles, strict=True):
+        assert [e["attempt"] for e in stage.effects("begin", run=kind)] == [1, 2]
+        assert {e["pid"] for e in stage.effects("work", run=kind)} == {second.pid}
+        assert {e.fence for e in await handle.evidence()} <= {fences[kind]}
     assert {e["pid"] for e in stage.effects(run="other")} == {first.pid}
-    assert {e.fence for e in await handle.evidence()} <= {begun["fence"]}
     assert "Traceback" not in first.log
     stage.whole()
