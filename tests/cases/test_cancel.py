@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import romulus
+from tests.cases.apps.chains import chain
 from tests.cases.apps.waits import backs_off, finishes
 from tests.processes.stage import FULL, Stage
 
@@ -60,4 +61,32 @@ async def test_a_cancel_in_a_back_off_leaves_no_retry(stage: Stage, worker_alive
     assert len(stage.effects("attempt")) == 1
     again = stage.cli("runs", "cancel", "r")
     assert await stage.exited(again) == 4
+    stage.whole()
+
+
+@pytest.mark.parametrize("lost", ["killed", "frozen"])
+async def test_a_cancel_of_a_run_whose_worker_is_lost_is_delivered_by_the_next_and_the_step_is_not_tried_again(
+    stage: Stage, lost: str
+) -> None:
+    """RB-14's neighbour: accepted means cancelled, whoever gets to deliver it."""
+    app = "tests.cases.apps.chains:app"
+    worker = await stage.worker(app)
+    handle = await stage.client.start(chain.options(id="r"), "gate", "async")
+    await stage.seen("begin")
+    if lost == "killed":
+        worker.kill()
+    else:
+        await stage.freeze(worker)
+    assert await handle.cancel("enough") == "accepted"
+    await stage.worker(app)
+    with pytest.raises(romulus.RunCancelled, match="enough"):
+        await handle.result(timeout=30)
+    ended = await handle.describe(), await handle.history()
+    stage.open("gate")
+    if lost == "frozen":
+        worker.thaw()
+        await stage.until(lambda: "registering afresh" in worker.log, "the frozen worker finds out")
+    assert (await handle.describe(), await handle.history()) == ended
+    assert [entry.kind for entry in ended[1]] == ["cancel"]
+    assert len(stage.effects("begin")) == 1
     stage.whole()

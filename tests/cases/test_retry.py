@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import romulus
-from tests.cases.apps.chains import careful, patient, survives
+from tests.cases.apps.chains import barrier, books, careful, patient, poison, survives
 from tests.processes.stage import Stage
 
 pytestmark = pytest.mark.process
@@ -73,3 +73,41 @@ async def test_no_limit_is_for_ever_and_numbers_never_begin_anew(stage: Stage) -
     assert await handle.result(timeout=30) == 40
     assert [e["attempt"] for e in stage.effects("begin")] == list(range(1, 41))
     stage.whole()
+
+
+async def test_a_run_that_ends_every_process_is_held_with_the_reason_and_the_others_go_on(stage: Stage) -> None:
+    """RB-16's limit of losses (DESIGN 6, poison), under a supervisor that starts new processes all the while."""
+    supervisor = stage.starting_worker(APP, "--processes", "2")
+    handle = await stage.client.start(poison.options(id="poison"))
+    others = [await stage.client.start(barrier.options(id=f"b{n}"), n, 3) for n in range(20)]
+    held = await stage.status("poison", "held", "failed", "succeeded")
+    assert held.status == "held", held
+    assert "romulus runs release" in (held.hold_reason or "")
+    bodies = [e["attempt"] for e in stage.effects("deadly")]
+    assert bodies == list(range(1, len(bodies) + 1))
+    assert len(bodies) <= 5
+    assert [await other.result(timeout=60) for other in others] == [n * 30 + 3 for n in range(20)]
+    assert [entry.name for entry in await handle.history()] == ["work"]
+    await handle.terminate("enough")
+    await stage.stop(supervisor)
+    stage.whole()
+
+
+async def test_a_transactional_step_killed_after_its_write_leaves_nothing_and_is_done_once(stage: Stage) -> None:
+    """RB-16 with the effect inside the store: attempt 1 is killed before its commit, attempt 2 writes and is recorded in one."""
+    await stage.client.runs()
+    with stage.database() as database:
+        database.execute("CREATE TABLE bookings (id TEXT)")
+    first = await stage.worker(APP)
+    handle = await stage.client.start(books.options(id="r"), "o", "killed")
+    await stage.exited(first)
+    assert stage.rows("SELECT * FROM bookings") == []
+    second = await stage.worker(APP)
+    await stage.seen("begin", step="gated")
+    second.kill()
+    stage.open("o")
+    await stage.worker(APP)
+    assert await handle.result(timeout=30) == ["o", "o", "o again"]
+    assert stage.rows("SELECT * FROM bookings") == [("o",), ("o again",)]
+    assert [e["attempt"] for e in stage.effects("book")] == [1, 2, 1]
+    assert stage.rows("PRAGMA integrity_check") == [("ok",)]

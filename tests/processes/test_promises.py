@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import romulus
-from tests.processes.apps.promises import blocked, bodies, draws, links, listens
+from tests.processes.apps.promises import blocked, bodies, draws, fan, links, listens
 from tests.processes.stage import FULL, Process, Stage
 
 pytestmark = pytest.mark.process
@@ -49,10 +49,12 @@ async def test_1_once_a_steps_outcome_is_committed_no_further_attempt_is_granted
     """Workers are killed again and again in the middle of many runs; then a fork makes new history."""
     worker = await stage.worker(APP)
     handles = [await stage.client.start(links.options(id=f"r{n}"), COUNT) for n in range(30)]
-    while await _progress(stage, 60):
+    fanned = await stage.client.start(fan.options(id="fan"), 400)
+    while await _progress(stage, 120):
         worker.kill()
         worker = await stage.worker(APP)
     assert [await handle.result(timeout=30) for handle in handles] == [sum(range(COUNT + 3))] * 30
+    assert await fanned.result(timeout=30) == sum(range(400))
 
     begun, committed = _attempts(stage), _recorded(stage)
     assert begun.keys() == committed.keys()

@@ -131,4 +131,33 @@ async def patient(until: int) -> int:
     return await stubborn(until)
 
 
-app = romulus.App(workflows=[chain, barrier, survives, careful, patient])
+@romulus.step(retry=Retry(max_attempts=None, initial=0.01))
+async def deadly() -> None:
+    note("deadly")
+    die()
+
+
+@romulus.workflow
+async def poison() -> str:
+    """End every process that works on it."""
+    await work(1)
+    await deadly()
+    return "survived"
+
+
+@romulus.step(transaction=True, retry=QUICK)
+def book(order: str, where: str) -> str:
+    """Write to a table of our own beside the outcome; die in attempt 1, after the write."""
+    note("book")
+    romulus.current_attempt().connection.execute("INSERT INTO bookings VALUES (?)", (order,))
+    if where == "killed" and romulus.current_attempt().number == 1:
+        die()
+    return order
+
+
+@romulus.workflow
+async def books(order: str, where: str) -> list[str]:
+    return [await book.aio(order, where), await gated(order), await book.aio(order + " again", "no")]
+
+
+app = romulus.App(workflows=[chain, barrier, survives, careful, patient, poison, books])

@@ -78,6 +78,12 @@ async def links(count: int) -> int:
     return total + sum(await asyncio.gather(*(link(count + number) for number in range(3))))
 
 
+@romulus.workflow
+async def fan(width: int) -> int:
+    """Many steps at once, more than there are slots."""
+    return sum(await asyncio.gather(*(link(number) for number in range(width))))
+
+
 @romulus.step
 async def held_up(name: str) -> str:
     note("begin", loop=True)
@@ -116,4 +122,4 @@ async def draws(rounds: int) -> list[tuple[str, str, list[float]]]:
     return found
 
 
-app = romulus.App(workflows=[bodies, links, blocked, listens, draws])
+app = romulus.App(workflows=[bodies, links, fan, blocked, listens, draws])
