@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 from romulus.store.postgres import PostgresStore, place_of
 from tests.postgres.server import Database
@@ -36,3 +37,21 @@ async def until(condition: Callable[[], bool]) -> None:
     """Wait for a condition; the test's own timeout bounds it."""
     while not condition():
         await asyncio.sleep(0.01)
+
+
+async def settled(store: PostgresStore) -> None:
+    """Match until nothing is queued."""
+    while await store.match(100):
+        pass
+
+
+class Died(Exception):
+    """The process is gone."""
+
+
+def dies_at(name: str) -> Any:
+    def at_point(point: str) -> None:
+        if point == name:
+            raise Died(point)
+
+    return at_point
