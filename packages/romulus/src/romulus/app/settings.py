@@ -51,6 +51,10 @@ def _micros(value: str, variable: str) -> int:
     return round(seconds * SECOND)
 
 
+def _days(value: str, variable: str) -> int:
+    return _count(value, variable) * 86_400 * SECOND
+
+
 def _count(value: str, variable: str) -> int:
     if not value.isascii() or not value.isdecimal() or not 1 <= int(value[:10]) <= 1_000_000:
         raise ConfigurationError(f"{variable} is {value!r}; give a whole number from 1 to 1000000")
@@ -73,6 +77,8 @@ TABLE = (
     Setting("ROMULUS_CONCURRENCY", "attempts a worker has under way at once", "100", _count),
     Setting("ROMULUS_LEASE", "seconds a claim holds without renewal, at least 2", _seconds("lease"), _micros, "lease"),
     Setting("ROMULUS_GRACE", "seconds attempts may go on after SIGTERM", _seconds("grace"), _micros, "grace"),
+    Setting("ROMULUS_CANCEL_GRACE", "seconds a cancelled run may take to clean up", _seconds("cancel_grace"), _micros, "cancel_grace"),
+    Setting("ROMULUS_EVENT_RETENTION_DAYS", "days that events are kept, taken by a run or not", "30", _days, "event_retention"),
     Setting("ROMULUS_POLL", "seconds between looks for due work when nothing else wakes a worker", _seconds("poll"), _micros, "poll"),
     Setting("ROMULUS_SWEEP", "seconds between looks for dead workers", _seconds("sweep"), _micros, "sweep"),
     Setting(

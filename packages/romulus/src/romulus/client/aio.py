@@ -117,6 +117,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
 
         Raises:
             EventConflict: the event ID was used with another body. SerializationError: the payload is no JSON.
+            TooManyEvents: 10,000 events of this name and correlation ID wait already.
         """
         return await sending.send_event(self._link, name, payload, correlation_id, event_id)
 

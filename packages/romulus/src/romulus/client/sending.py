@@ -7,8 +7,8 @@ from typing import Any
 
 from romulus.authoring.checks import check_event_name, check_id
 from romulus.core.digests import event_digest
-from romulus.core.errors import EventConflict
-from romulus.core.transition import EventClash, NewEvent
+from romulus.core.errors import EventConflict, TooManyEvents
+from romulus.core.transition import EventClash, EventRefused, NewEvent
 from romulus.core.values import ValueCodec
 
 from .link import Link
@@ -28,6 +28,8 @@ async def send_event(link: Link, name: str, payload: object, correlation_id: str
     (answer,) = await (await link.store()).send([event])
     if isinstance(answer, EventClash):
         raise EventConflict(answer.event_id)
+    if isinstance(answer, EventRefused):
+        raise TooManyEvents(name, correlation_id, answer.waiting_max)
     return EventReceipt(answer.event_id, answer.duplicate)
 
 

@@ -12,6 +12,7 @@ RomulusError
 ├── StepFailed               a step's exception that cannot be rebuilt as its own class
 │   └── StepTimeout          a step's attempt ran past its timeout (also a TimeoutError)
 ├── ChildFailed              a child did not succeed; `__cause__` is what ended it
+├── CleanUpTimeout           a cancelled run did not end in the time it has for that
 ├── TooDeep                  children of children, deeper than a run may start them
 ├── OperationRejected        the provider refused the operation; nothing was applied
 ├── OperationAbandoned       a reviewer gave up: whether it was applied is not known
@@ -22,6 +23,7 @@ RomulusError
 ├── WaitTimeout              no event came in time (also a TimeoutError)
 ├── EventConflict            the event ID was used before with another body; nothing was stored
 ├── SerializationError       a value cannot be stored and restored unchanged
+├── TooManyEvents            no more events of that name and correlation ID may wait; nothing was stored
 │   └── ValueTooLarge        a value is over `value_max_bytes`
 ├── DefinitionError          a workflow, step or App is declared wrongly
 │   ├── NotDeterministic     workflow code calls what replays cannot repeat
@@ -129,6 +131,14 @@ class ChildFailed(RomulusError):
 
 
 class TooDeep(RomulusError):
+class CleanUpTimeout(RomulusError, TimeoutError):
+    """A cancelled run went on past the time it has to clean up, and was stopped as it stood."""
+
+    def __init__(self, run_id: str, grace_us: int) -> None:
+        super().__init__(f"run {run_id!r} had not ended {grace_us / 1_000_000:g} s after its cancel and was stopped: its clean-up is incomplete")
+        self.run_id, self.grace_us = run_id, grace_us
+
+
     """A run with as many parents above it as are allowed cannot start children: look for a workflow that starts itself."""
 
     def __init__(self, run_id: str, depth_max: int) -> None:
@@ -188,6 +198,17 @@ class SerializationError(RomulusError):
 
 
 class ValueTooLarge(SerializationError):
+class TooManyEvents(RomulusError):
+    """As many events of that name and correlation ID as may wait do so already; nothing was stored."""
+
+    def __init__(self, name: str, correlation_id: str, waiting_max: int) -> None:
+        super().__init__(
+            f"{waiting_max} events {name!r} with correlation ID {correlation_id!r} wait for a run to take them, the most there may be; "
+            "nothing was stored: is a run waiting for them at all?"
+        )
+        self.name, self.correlation_id, self.waiting_max = name, correlation_id, waiting_max
+
+
     """An encoded value is larger than `value_max_bytes`."""
 
 

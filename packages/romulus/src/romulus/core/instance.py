@@ -17,6 +17,7 @@ from .children import child_id, outcome_command
 from .closing import unretrieved, wind_down
 from .commands import (
     CancelChild,
+    Cancelled,
     ChildCall,
     Command,
     Continued,
@@ -196,6 +197,12 @@ class Instance:
     def awaiting(self) -> list[str]:
         """Return in words what each unfinished task awaits."""
         return awaiting(self.loop.tasks, self._bridges.frames())
+
+    def give_up(self, failure: bytes) -> None:
+        """End a cancelled generation that takes too long: its code goes no further. *failure*: encoded, before the App's codec."""
+        self.outcome = Cancelled(failure)
+        self.loop.refusing = self.loop.halted = True
+        self._settle_end()
 
     def interrupt(self) -> None:
         """End the activation under way even if the code swallows the watchdog's throw. From the watchdog's thread."""

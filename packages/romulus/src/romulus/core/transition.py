@@ -211,6 +211,14 @@ class EventClash:
 
 
 @dataclass(slots=True)
+class EventRefused:
+    """As many events of its name and correlation ID as may wait do so already; nothing was stored."""
+
+    event_id: str
+    waiting_max: int
+
+
+@dataclass(slots=True)
 class Next:
     """What a person's change makes of a run row: see `Store.change`."""
 

@@ -14,11 +14,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from romulus.core.machine import RunStatus
 from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
-from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
+from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
 
 from .hub import Hub
 
 T = TypeVar("T")
+UNMATCHED_MAX: Final = 10_000  # events of one name and correlation ID that wait for a run to take them
 INBOX_MAX: Final = 500  # messages of an inbox that are read with a record, the oldest
 
 
@@ -190,8 +191,11 @@ class Store(Protocol):
     async def start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
         """Create every run whose (namespace, ID) is free; concurrent calls are grouped into one commit."""
 
-    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
-        """Store each event and queue it for matching; deduplicated by (namespace, event ID). Grouped as `start`."""
+    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
+        """Store each event and queue it for matching; deduplicated by (namespace, event ID). Grouped as `start`.
+
+        Refused are new ones beyond `UNMATCHED_MAX` that wait unmatched for one name and correlation ID.
+        """
 
     async def change(self, namespace: str, run_id: str, decide: Callable[[Run, Generation, int], Next | None]) -> tuple[Run, Run] | None:
         """Read a run row, let *decide(run, its generation, store now)* say what it becomes, write that; atomic.
@@ -329,6 +333,9 @@ class Store(Protocol):
         message in its inbox when it is settled (`About.OPERATION`), when it waits for a person and when it no longer does (`About.REVIEW`),
         with a `wakes` row; one held for review (`HoldKind.REVIEW`) gets status *to* and is due at once. Grouped as `start`.
         """
+
+    async def expire_events(self, kept: int, limit: int) -> int:
+        """Delete up to *limit* events received more than *kept* µs ago, oldest first, and return how many; a matched one stays."""
 
     async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead whose lease is over or whose process is gone, then free up to *limit* runs of dead or unknown owners.

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from romulus.core.commands import CancelChild, ChildCall, Command, StepCall, TimerCall, WaitCall
 from romulus.core.duration import to_datetime
-from romulus.core.errors import SerializationError, Undecodable
+from romulus.core.errors import CleanUpTimeout, SerializationError, Undecodable
+from romulus.core.failures import dump_failure
 from romulus.core.instance import RunInfo
 from romulus.core.record import Entry, Kind, Record
 from romulus.core.transition import CloseWait, Closing, NewWait
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DEADLINE = -1  # the "seq" of the run's own deadline among the due times
 
+GRACE = -2  # that of the end of its clean-up
 
 def run_info(record: Record) -> RunInfo:
     """Return what workflow code may know of its run."""
@@ -95,6 +97,10 @@ def _due(driver: RunDriver, draft: Draft, due: DueNow) -> None:
         case StepCall() if command is not None and due.seq in driver.rows:
             driver.queued.append(command)
         case TimerCall() if command is not None:
+    if due.seq == GRACE:
+        draft.due(due.due)
+        driver.instance.give_up(dump_failure(CleanUpTimeout(driver.run.id, driver.engine.settings.cancel_grace)))
+        return
             draft.due(due.due)
             record(driver, draft, entry_of(driver, draft, command, b"", at=due.due))
         case WaitCall() if command is not None:
@@ -140,6 +146,7 @@ def _cancel(driver: RunDriver, draft: Draft, cancel: CancelIn) -> None:
 
 
 def collect(driver: RunDriver, draft: Draft) -> None:
+    driver.cancelled_at(at)
     """Take up what the code asked for and what it gave up."""
     patches(driver, draft)
     for command in driver.instance.take_issued():
@@ -203,3 +210,5 @@ def still_due(driver: RunDriver, due: int, seq: int) -> bool:
         row = driver.rows.get(seq)
         return row is not None and row.due == due and seq not in driver.armed
     return True
+    if seq == GRACE:
+        return driver.instance.outcome is None

@@ -129,6 +129,11 @@ class RunDriver:
 
     def arrive(self, delivery: Delivery) -> None:
         """Queue a delivery and take a turn unless one is under way."""
+            self.cancelled_at(entry.at)
+
+    def cancelled_at(self, at: int) -> None:
+        """Give the code from now on the time it has to clean up."""
+        heapq.heappush(self.dues, (at + self.engine.settings.cancel_grace, deliveries.GRACE))
         if self.gone:
             return
         self.queue.append(delivery)

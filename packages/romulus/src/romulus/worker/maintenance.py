@@ -13,10 +13,13 @@ from .claiming import Claimer
 from .engine import Engine
 from .patience import forever
 from .pause import pause
+from .settings import SECOND
 
 log = logging.getLogger("romulus.worker")
 FREED = after(RunStatus.RUNNING, Change.FREE)
 SWEEP_RUNS_MAX = 500  # runs freed in one transaction
+EXPIRE_MAX = 1_000  # events deleted in one transaction
+EXPIRE_EVERY = 60 * SECOND
 
 
 class Maintenance:
@@ -26,6 +29,7 @@ class Maintenance:
         self._engine, self._claimer = engine, claimer
         self._tasks: list[asyncio.Task[None]] = []
         self._others: list[WorkerRow] = []
+        self._expire_at = 0  # host's monotonic µs
 
     def start(self) -> None:
         """Begin: one sweep at once, so that a run of a worker killed a moment ago goes on now."""
@@ -61,6 +65,15 @@ class Maintenance:
         mine = set(engine.registry.digests.values())
         self._claimer.others = tuple({digest for row in self._others for _, _, digest in json.loads(row.workflows)} - mine)
 
+    async def expire(self) -> None:
+        """Delete events that were kept long enough, now and then."""
+        engine = self._engine
+        if engine.host.monotonic() < self._expire_at:
+            return
+        while await engine.store.expire_events(engine.settings.event_retention, EXPIRE_MAX) == EXPIRE_MAX:
+            pass
+        self._expire_at = engine.host.monotonic() + EXPIRE_EVERY
+
     def has_other_code(self, run: Run, excluded: str) -> bool:
         """Return whether another live worker has code for the run that is not among *excluded*."""
         return any(
@@ -71,6 +84,7 @@ class Maintenance:
 
     async def _round(self) -> None:
         await self.sweep()
+        await self.expire()
         await pause(self._engine.host, int(self._engine.settings.sweep * (0.75 + 0.5 * self._engine.random01())))
 
     async def _listen(self) -> None:

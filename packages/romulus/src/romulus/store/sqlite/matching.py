@@ -6,9 +6,11 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from romulus.core.transition import EventClash, NewEvent, Received
+from romulus.core.transition import EventClash, EventRefused, NewEvent, Received
+from romulus.store.contract import UNMATCHED_MAX
 
 from .bulk import Bulk
+from .retention import queue_of, room
 from .session import Session
 
 Name: TypeAlias = tuple[str, str]  # namespace, event ID
@@ -62,15 +64,21 @@ class Heads(NamedTuple):
     odd: int  # the event lost before, or a shared wait is open: which waits are offered it has to be looked at
 
 
-def send(session: Session, events: Sequence[NewEvent], now: int) -> list[Received | EventClash]:
+def send(session: Session, events: Sequence[NewEvent], now: int) -> list[Received | EventClash | EventRefused]:
     """Store *events* inside the open transaction; see `Store.send`."""
     known = _known(session, events)
+    left = room(session, [event for event in events if (event.namespace, event.event_id) not in known], UNMATCHED_MAX)
     fresh: list[NewEvent] = []
-    answers: list[Received | EventClash] = []
+    answers: list[Received | EventClash | EventRefused] = []
     for event in events:
-        digest = known.setdefault((event.namespace, event.event_id), b"")
-        if not digest:
+        digest = known.get((event.namespace, event.event_id), b"")
+        if digest:
+            answers.append(Received(event.event_id, duplicate=True) if digest == event.digest else EventClash(event.event_id))
+        elif left[queue_of(event)] <= 0:
+            answers.append(EventRefused(event.event_id, UNMATCHED_MAX))
+        else:
             known[event.namespace, event.event_id] = event.digest
+            left[queue_of(event)] -= 1
             fresh.append(event)
         same = not digest or digest == event.digest
         answers.append(Received(event.event_id, duplicate=bool(digest)) if same else EventClash(event.event_id))

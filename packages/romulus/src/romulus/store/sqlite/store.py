@@ -11,7 +11,7 @@ from romulus.core.machine import RunStatus
 from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
 from romulus.core.ports import Host
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
-from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
+from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
 from romulus.store.contract import (
     ClaimRequest,
     Claims,
@@ -27,7 +27,7 @@ from romulus.store.contract import (
 )
 from romulus.store.hub import Hub
 
-from . import apply, changing, children, claiming, matching, migrate, operations, reading, starting, workers
+from . import apply, changing, children, claiming, matching, migrate, operations, reading, retention, starting, workers
 from .changing import Decide
 from .connection import Place
 from .evidence import keep, of_run
@@ -60,7 +60,7 @@ class SQLiteStore:
         self._step = Session(place, host, lock_wait)  # transactional steps
         self._watch = Watch(self._writer, host)
         self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
-        self._sends: Grouped[NewEvent, Received | EventClash] = Grouped(host, self._send)
+        self._sends: Grouped[NewEvent, Received | EventClash | EventRefused] = Grouped(host, self._send)
         self._reports: Grouped[AskOperation, Decided | None] = Grouped(host, self._report)
 
     # ---- life ------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class SQLiteStore:
         """Create every run whose (namespace, ID) is free."""
         return await self._starts.submit(runs)
 
-    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
         """Store each event and queue it for matching."""
         return await self._sends.submit(events)
 
@@ -230,6 +230,10 @@ class SQLiteStore:
         """Let *decide* say what reports make of their operations."""
         return await self._reports.submit([(report, decide, to) for report in reports])
 
+    async def expire_events(self, kept: int, limit: int) -> int:
+        """Delete events that were kept long enough."""
+        return await self._writer.run(lambda s: retention.expire(s, kept, limit))
+
     async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead, then free runs of dead or unknown owners."""
         return await self._writer.run(lambda s: workers.sweep(s, limit, to, alone_after, pause))
@@ -261,7 +265,7 @@ class SQLiteStore:
         self.hub.poke()
         return answers
 
-    async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+    async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
         answers = await self._write_patiently(lambda s, now: matching.send(s, events, now))
         self.hub.poke()
         return answers

@@ -11,7 +11,7 @@ import apsw
 from romulus.core.errors import ConfigurationError
 from romulus.core.ports import Host
 from romulus.core.record import Run
-from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Received
+from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Received
 
 from .changing import Decide, change
 from .connection import Place
@@ -38,7 +38,7 @@ class Using:
         """Create runs in the caller's transaction."""
         return self._inside(lambda s, now: start(s, runs, now))
 
-    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
         """Store events in the caller's transaction."""
         return self._inside(lambda s, now: send(s, events, now))
 

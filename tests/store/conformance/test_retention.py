@@ -1,0 +1,74 @@
+"""How long events are kept, and how many may wait."""
+
+from __future__ import annotations
+
+import pytest
+
+from romulus.core.transition import Closing, EventClash, EventRefused, Received
+from romulus.store import contract
+from romulus.store.contract import Store
+from tests.store.kit import SECOND, MovableHost, advance, again, claimed, close, deposits, entry, event, texts, wait
+
+KEPT = 60 * SECOND
+
+
+@pytest.fixture(autouse=True)
+def not_on_postgres_yet(url: str) -> None:
+    """Remove this when PostgreSQL keeps these promises."""
+    if url.startswith("postgresql"):
+        pytest.skip("retention is not on PostgreSQL yet")
+
+
+async def test_events_are_deleted_once_they_were_kept_long_enough(store: Store, host: MovableHost) -> None:
+    await store.send([event("e1"), event("e2")])
+    host.advance(KEPT - SECOND)
+    await store.send([event("e3")])
+    assert await store.expire_events(KEPT, 100) == 0
+    host.advance(2 * SECOND)
+
+    assert await store.expire_events(KEPT, 1) == 1
+    assert await store.expire_events(KEPT, 100) == 1
+    assert await texts(store) == {"e3": "unmatched"}
+
+
+async def test_an_expired_id_may_be_sent_again_with_another_body(store: Store, host: MovableHost) -> None:
+    await store.send([event("e1")])
+    assert await store.send([event("e1", payload=b"other")]) == [EventClash("e1")]
+    host.advance(KEPT + SECOND)
+    await store.expire_events(KEPT, 100)
+
+    assert await store.send([event("e1", payload=b"other")]) == [Received("e1", duplicate=False)]
+
+
+async def test_a_consumed_event_goes_a_matched_one_stays(store: Store, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    await store.apply([advance(record, opens=[wait(1), wait(2)])])
+    await store.send([event("consumed"), event("matched"), event("late")])
+    await store.match(100)
+    record = await again(store, record)
+    first = record.waits[0].deposit
+    assert first is not None
+    await store.apply([advance(record, entry(0), closes=[close(1, Closing.CONSUMED, first.event)])])
+    host.advance(KEPT + SECOND)
+
+    assert await store.expire_events(KEPT, 100) == 2
+    assert await texts(store) == {"matched": "matched"}
+    assert deposits(await again(store, record)) == ["matched"]
+
+
+async def test_more_events_than_may_wait_are_refused_and_nothing_stored_is_dropped(
+    store: Store, host: MovableHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("romulus.store.sqlite.matching.UNMATCHED_MAX", 3)
+    assert contract.UNMATCHED_MAX == 10_000
+    await store.send([event("e1"), event("e2")])
+
+    answers = await store.send([event("e2"), event("e3"), event("e4"), event("other", correlation_id="o-2")])
+    assert answers == [
+        Received("e2", duplicate=True), Received("e3", duplicate=False), EventRefused("e4", 3), Received("other", duplicate=False),
+    ]  # fmt: skip
+    record = await claimed(store, host)
+    await store.apply([advance(record, opens=[wait(1)])])
+    await store.match(100)
+    assert await store.send([event("e4")]) == [Received("e4", duplicate=False)]
+    assert list(await texts(store)) == ["e1", "e2", "e3", "other", "e4"]
