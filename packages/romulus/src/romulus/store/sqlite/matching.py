@@ -80,8 +80,7 @@ def send(session: Session, events: Sequence[NewEvent], now: int) -> list[Receive
             known[event.namespace, event.event_id] = event.digest
             left[queue_of(event)] -= 1
             fresh.append(event)
-        same = not digest or digest == event.digest
-        answers.append(Received(event.event_id, duplicate=bool(digest)) if same else EventClash(event.event_id))
+            answers.append(Received(event.event_id, duplicate=False))
     EVENTS.write(session, [(e.namespace, e.event_id, e.name, e.correlation_id, e.payload, e.digest, now, "unmatched") for e in fresh])
     QUEUED.write(session, [(e.namespace, e.name, e.correlation_id) for e in fresh])
     return answers
