@@ -19,11 +19,12 @@ RomulusError
 ├── NotSent                  raised by an operation's body: the request never left
 ├── Rejected                 raised by an operation's body: the provider refused it
 ├── OperationNotFound        no such operation here
+├── CallbackRefused          a callback's signature does not fit, or it is old: nothing was kept
 ├── OperationConflict        the operation is settled, or not open to this; nothing was changed
 ├── WaitTimeout              no event came in time (also a TimeoutError)
 ├── EventConflict            the event ID was used before with another body; nothing was stored
-├── SerializationError       a value cannot be stored and restored unchanged
 ├── TooManyEvents            no more events of that name and correlation ID may wait; nothing was stored
+├── SerializationError       a value cannot be stored and restored unchanged
 │   └── ValueTooLarge        a value is over `value_max_bytes`
 ├── DefinitionError          a workflow, step or App is declared wrongly
 │   ├── NotDeterministic     workflow code calls what replays cannot repeat
@@ -130,7 +131,6 @@ class ChildFailed(RomulusError):
         self.run_id, self.status, self.error = run_id, status, error
 
 
-class TooDeep(RomulusError):
 class CleanUpTimeout(RomulusError, TimeoutError):
     """A cancelled run went on past the time it has to clean up, and was stopped as it stood."""
 
@@ -139,6 +139,7 @@ class CleanUpTimeout(RomulusError, TimeoutError):
         self.run_id, self.grace_us = run_id, grace_us
 
 
+class TooDeep(RomulusError):
     """A run with as many parents above it as are allowed cannot start children: look for a workflow that starts itself."""
 
     def __init__(self, run_id: str, depth_max: int) -> None:
@@ -173,6 +174,10 @@ class OperationNotFound(RomulusError):
         self.operation_id, self.namespace = operation_id, namespace
 
 
+class CallbackRefused(RomulusError):
+    """A provider's callback is not what its source signed, or is too old; nothing of it was kept."""
+
+
 class OperationConflict(RomulusError):
     """The operation is settled already, or not open to this now; nothing was changed."""
 
@@ -193,11 +198,6 @@ class EventConflict(RomulusError):
         self.event_id = event_id
 
 
-class SerializationError(RomulusError):
-    """A value cannot be stored and restored unchanged; the message names the path and the type."""
-
-
-class ValueTooLarge(SerializationError):
 class TooManyEvents(RomulusError):
     """As many events of that name and correlation ID as may wait do so already; nothing was stored."""
 
@@ -209,6 +209,11 @@ class TooManyEvents(RomulusError):
         self.name, self.correlation_id, self.waiting_max = name, correlation_id, waiting_max
 
 
+class SerializationError(RomulusError):
+    """A value cannot be stored and restored unchanged; the message names the path and the type."""
+
+
+class ValueTooLarge(SerializationError):
     """An encoded value is larger than `value_max_bytes`."""
 
 
