@@ -41,7 +41,9 @@ class Link:
     pooled: bool  # each transaction may get another session: nothing may be left in one
 
 
-async def connect(place: Place, *, pooled: bool | None = None, command_s: float = COMMAND_S, lock_ms: int = 1500) -> Link:
+async def connect(
+    place: Place, *, pooled: bool | None = None, command_s: float = COMMAND_S, lock_ms: int = 1500, name: str = "romulus"
+) -> Link:
     """Open a connection with our settings. *pooled*: as a connection before found out.
 
     Raises:
@@ -50,13 +52,13 @@ async def connect(place: Place, *, pooled: bool | None = None, command_s: float 
     try:
         opener: Any = asyncpg
         connection = await opener.connect(
-            place.dsn, timeout=CONNECT_S, command_timeout=command_s, server_settings={"application_name": "romulus"},
+            place.dsn, timeout=CONNECT_S, command_timeout=command_s, server_settings={"application_name": name},
             statement_cache_size=0 if pooled else 200, max_cached_statement_lifetime=0, max_cacheable_statement_size=0,
         )  # fmt: skip
     except CONNECT_ERRORS as error:
         raise at_connect(error, place.shown) from error
     try:
-        return await _prepared(place, connection, pooled, command_s, lock_ms)
+        return await _prepared(place, connection, pooled, command_s, lock_ms, name)
     except CONNECT_ERRORS as error:
         connection.terminate()
         raise at_connect(error, place.shown) from error
@@ -65,13 +67,13 @@ async def connect(place: Place, *, pooled: bool | None = None, command_s: float 
         raise
 
 
-async def _prepared(place: Place, connection: Any, pooled: bool | None, command_s: float, lock_ms: int) -> Link:
+async def _prepared(place: Place, connection: Any, pooled: bool | None, command_s: float, lock_ms: int, name: str) -> Link:
     _check_version(place, connection)
     if pooled is None:
         pooled = await _is_pooled(place, connection)
         if pooled:  # again, without the prepared statements that a pooler would send elsewhere
             connection.terminate()
-            return await connect(place, pooled=True, command_s=command_s, lock_ms=lock_ms)
+            return await connect(place, pooled=True, command_s=command_s, lock_ms=lock_ms, name=name)
     if not pooled:
         await connection.execute(PINNED)
         await connection.execute("SELECT set_config('lock_timeout', $1, false)", f"{lock_ms}ms")

@@ -79,7 +79,7 @@ class Listener:
         while True:
             link: Link | None = None
             try:
-                link = await connect(self._place, command_s=ANSWER_S)
+                link = await connect(self._place, command_s=ANSWER_S, name="romulus listen")
                 await self._establish(link)
                 pause = RETRY_MIN
                 await self._keep(link.connection)

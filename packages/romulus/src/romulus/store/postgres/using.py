@@ -106,32 +106,31 @@ def _name(given: Any) -> str:
 
 async def _session(given: Any, host: Host) -> Session:
     """Return a session on the driver's connection inside *given*, whose transaction is open."""
-    connection = await _unwrapped(given, host)
-    if _kind(connection) == "asyncpg":
-        return _asyncpg(connection, host)
-    if _kind(connection) == "psycopg":
-        return _psycopg(connection, host)
-    raise ConfigurationError(f"a {_name(given)} is on another driver: give {KNOWN}")
+    connection = await _unwrapped(given, host) if _kind(given) == "sqlalchemy" else given
+    return _asyncpg(connection, host) if _kind(connection) == "asyncpg" else _psycopg(connection, host)
 
 
 async def _unwrapped(given: Any, host: Host) -> Any:
     """Return the driver's connection of a SQLAlchemy one, after it has really begun its transaction."""
-    if _kind(given) != "sqlalchemy":
-        return given
     alchemy: Any = sys.modules["sqlalchemy"]
     asynchronous: Any = sys.modules.get("sqlalchemy.ext.asyncio")
     begun = alchemy.text("SELECT 1")
-    if asynchronous is not None and isinstance(given, asynchronous.AsyncSession):
-        given = await given.connection()
-    if asynchronous is not None and isinstance(given, asynchronous.AsyncConnection):
-        _require(given.in_transaction())
-        await given.execute(begun)
-        return (await given.get_raw_connection()).driver_connection
-    if hasattr(given, "bind") and hasattr(given, "connection") and callable(given.connection):
-        given = await host.in_pool(given.connection)  # an ORM session
-    _require(given.in_transaction())
-    await host.in_pool(lambda: given.execute(begun))
-    return given.connection.driver_connection
+    if asynchronous is not None and isinstance(given, (asynchronous.AsyncSession, asynchronous.AsyncConnection)):
+        connection = await given.connection() if isinstance(given, asynchronous.AsyncSession) else given
+        _check(connection)
+        await connection.execute(begun)
+        return (await connection.get_raw_connection()).driver_connection
+    connection = given if isinstance(given, alchemy.Connection) else await host.in_pool(given.connection)  # an ORM session has one
+    _check(connection)
+    await host.in_pool(lambda: connection.execute(begun))
+    return connection.connection.driver_connection
+
+
+def _check(connection: Any) -> None:
+    """Refuse a SQLAlchemy connection to something else, or without a transaction."""
+    if connection.dialect.driver not in ("asyncpg", "psycopg", "psycopg_async"):
+        raise ConfigurationError(f"a SQLAlchemy connection on {connection.dialect.driver} is on another driver: give {KNOWN}")
+    _require(connection.in_transaction())
 
 
 def _require(in_transaction: bool) -> None:

@@ -1,0 +1,143 @@
+"""Behind PgBouncer in transaction mode: nothing is left in a session, LISTEN is found out and polled for (RB-41)."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import romulus
+from romulus.core.transition import Verdict
+from romulus.store.postgres import PostgresStore, listening
+from tests.postgres.kit import opened, settled, until
+from tests.postgres.server import USER, Database, free_port
+from tests.postgres.test_crashes import story
+from tests.postgres.test_listening import hearing
+from tests.store.kit import RUNNING, MovableHost, advance, entry, event, new_run, register, request
+
+PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed: apt-get install pgbouncer")
+
+
+@romulus.step
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+@romulus.workflow
+async def adds(n: int) -> int:
+    return await add(await add(n, 1), 1)
+
+
+CONFIGURATION = """
+[databases]
+* = host=127.0.0.1 port={server} user=postgres
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = any
+pool_mode = {mode}
+default_pool_size = 5
+"""
+
+
+@contextmanager
+def pooler(server_port: int, mode: str) -> Iterator[int]:
+    """Run PgBouncer before a server and give its port."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="romulus-pgbouncer-") as directory:
+        Path(directory).chmod(0o755)
+        file, log = Path(directory) / "pgbouncer.ini", Path(directory) / "log"
+        file.write_text(CONFIGURATION.format(server=server_port, port=port, mode=mode))
+        with log.open("wb") as output:
+            process = subprocess.Popen([str(PGBOUNCER), str(file)], stdout=output, stderr=output, user=USER)
+        try:
+            answers(port)
+            yield port
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def answers(port: int) -> None:
+    """Wait until somebody listens on *port*."""
+    for _ in range(500):
+        try:
+            socket.create_connection(("127.0.0.1", port), 0.1).close()
+        except OSError:
+            time.sleep(0.01)
+        else:
+            return
+    raise AssertionError("PgBouncer does not answer")
+
+
+@pytest.fixture
+def pooled_url(database: Database) -> Iterator[str]:
+    """The database's URL through a pooler in transaction mode."""
+    with pooler(database.server.port, "transaction") as port:
+        yield database.server.url(database.name, port)
+
+
+async def test_a_pooler_is_found_out_and_every_statement_works_through_it(pooled_url: str, host: MovableHost) -> None:
+    async with opened(pooled_url, host) as store:
+        assert store._pool.pooled
+        await story(store, host)
+        run = await store.run("default", "r1")
+        assert run is not None
+        assert run.status == "succeeded"
+
+
+async def test_calls_at_once_share_the_poolers_few_sessions(pooled_url: str, host: MovableHost) -> None:
+    async with opened(pooled_url, host) as one, opened(pooled_url, host) as two:
+        await asyncio.gather(*(store.start([new_run(f"r{n}")]) for n in range(50) for store in (one, two)))
+        await asyncio.gather(*(store.run("default", f"r{n}") for n in range(50) for store in (one, two)))
+        await asyncio.gather(*(store.send([event(f"e{n}")]) for n in range(20) for store in (one, two)))
+        await asyncio.gather(settled(one), settled(two))
+        (await register(one, host, "w1")).close()
+        records = [r for s in (one, two) for r in (await s.claim(request(limit=30), RUNNING)).records]
+        assert await two.apply([advance(r, entry(0)) for r in records]) == [Verdict.APPLIED] * 50
+
+
+async def test_a_lease_is_renewed_through_a_pooler(pooled_url: str, host: MovableHost) -> None:
+    async with opened(pooled_url, host) as store:
+        lease = await register(store, host, "w1")
+        assert lease.renew()
+        await store.mark_dead("w1")
+        assert not lease.renew()
+        lease.close()
+
+
+async def test_listen_through_a_pooler_is_given_up_with_one_warning_and_polled_for(
+    pooled_url: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in {"POLL": 50_000, "PROBE_S": 0.3, "RETRY_POOLED": 100_000}.items():
+        monkeypatch.setattr(listening, name, value)
+    async with opened(pooled_url) as pooled, hearing(pooled) as hearer:
+        await until(lambda: len(caplog.records) > 0)
+        before = hearer.heard
+        await until(lambda: hearer.heard > before + 20)
+        assert not pooled.listening
+    (warning,) = caplog.records
+    assert "swallows LISTEN" in warning.getMessage()
+
+
+async def test_a_run_is_worked_at_through_a_pooler(pooled_url: str) -> None:
+    app = romulus.App(pooled_url, workflows=[adds])
+    async with app.worker(concurrency=10), app.client() as client:
+        assert await (await client.start(adds, 1)).result(timeout=20) == 3
+
+
+async def test_a_pooler_in_session_mode_is_heard_through(database: Database, host: MovableHost) -> None:
+    with pooler(database.server.port, "session") as port:
+        async with opened(f"{database.server.url(database.name, port)}?pooler=session", host) as store, hearing(store):
+            assert not store._pool.pooled
+            await until(lambda: store.listening)
