@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from .driver import RunDriver
 
 DEADLINE = -1  # the "seq" of the run's own deadline among the due times
-
 GRACE = -2  # that of the end of its clean-up
+
 
 def run_info(record: Record) -> RunInfo:
     """Return what workflow code may know of its run."""
@@ -141,12 +141,12 @@ def _cancel(driver: RunDriver, draft: Draft, cancel: CancelIn) -> None:
         instance.position, Kind.CANCEL, cancel.seq, cancel.name, 0, at, False, body, b"", "", driver.run.fence, draft.id
     )  # fmt: skip
     draft.record(entry)
+    driver.cancelled_at(at)
     instance.deliver(entry, replaying=False)
     patches(driver, draft)
 
 
 def collect(driver: RunDriver, draft: Draft) -> None:
-    driver.cancelled_at(at)
     """Take up what the code asked for and what it gave up."""
     patches(driver, draft)
     for command in driver.instance.take_issued():
@@ -203,6 +203,8 @@ def still_due(driver: RunDriver, due: int, seq: int) -> bool:
     """Return whether a due time is still awaited."""
     if seq == DEADLINE:
         return not driver.cancel_delivered
+    if seq == GRACE:
+        return driver.instance.outcome is None
     command = driver.instance.open.get(seq)
     if command is None:
         return False
@@ -210,5 +212,3 @@ def still_due(driver: RunDriver, due: int, seq: int) -> bool:
         row = driver.rows.get(seq)
         return row is not None and row.due == due and seq not in driver.armed
     return True
-    if seq == GRACE:
-        return driver.instance.outcome is None

@@ -124,16 +124,16 @@ class RunDriver:
         self.bytes += len(entry.body)
         if entry.kind == Kind.CANCEL:
             self.cancel_delivered, self.cancel_name = True, entry.name
-
-    # ---- arrivals ------------------------------------------------------------------------------
-
-    def arrive(self, delivery: Delivery) -> None:
-        """Queue a delivery and take a turn unless one is under way."""
             self.cancelled_at(entry.at)
 
     def cancelled_at(self, at: int) -> None:
         """Give the code from now on the time it has to clean up."""
         heapq.heappush(self.dues, (at + self.engine.settings.cancel_grace, deliveries.GRACE))
+
+    # ---- arrivals ------------------------------------------------------------------------------
+
+    def arrive(self, delivery: Delivery) -> None:
+        """Queue a delivery and take a turn unless one is under way."""
         if self.gone:
             return
         self.queue.append(delivery)

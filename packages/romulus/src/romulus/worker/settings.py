@@ -26,11 +26,11 @@ class WorkerSettings:
     turn_entries_max: int = 200  # journal entries in one transition
     turn_children_max: int = 1_000  # children started by one transition
     turn_bytes_max: int = 1024 * 1024  # bytes of entries in one transition
+    cancel_grace: int = 3_600 * SECOND  # store time that code may take to clean up after a cancel
+    event_retention: int = 30 * 86_400 * SECOND  # store time that events are kept, matched ones longer
     batch_max: int = 500  # transitions in one commit
     batch_bytes_max: int = 4 * 1024 * 1024
     cache_max: int = 1_000  # parked runs kept in memory
-    cancel_grace: int = 3_600 * SECOND  # store time that code may take to clean up after a cancel
-    event_retention: int = 30 * 86_400 * SECOND  # store time that events are kept, matched ones longer
     history_chunk: int = 2_000  # entries read and replayed before the loop breathes
     history_warn: int = 25_000  # entries of one generation
     history_max: int = 100_000  # entries of one generation: held at this
