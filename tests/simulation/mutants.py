@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from romulus.core import attempts, calls, requests
+from romulus.core import attempts, calls
+from romulus.core.instance import UNSET
 from romulus.store.sqlite import advance, apply, beside, changing, claiming, workers
 from romulus.store.sqlite.session import Session
-from romulus.worker import conclude, deliveries, holding, memory, takeup
+from romulus.worker import conclude, deliveries, entries, holding, memory, takeup
 from romulus.worker.driver import RunDriver
 
 Apply = Callable[[pytest.MonkeyPatch], None]
@@ -76,12 +77,12 @@ def _taken_over_unmarked(patch: pytest.MonkeyPatch) -> None:
 
 
 def _advance_before_the_outcome(patch: pytest.MonkeyPatch) -> None:
-    def record(driver: RunDriver, draft: Any, entry: Any, value: Any = deliveries.UNSET) -> None:
+    def record(driver: RunDriver, draft: Any, entry: Any, value: Any = UNSET) -> None:
         driver.instance.deliver(entry, replaying=False, value=value)
         draft.record(entry)
-        deliveries._patches(driver, draft)
+        entries.patches(driver, draft)
 
-    patch.setattr(deliveries, "_record", record)
+    patch.setattr(deliveries, "record", record)
 
 
 def _claimed_early(patch: pytest.MonkeyPatch) -> None:
@@ -116,11 +117,6 @@ def _armed_forgotten_on_hold(patch: pytest.MonkeyPatch) -> None:
         return replace(real(driver, *rest), armed="")
 
     patch.setattr(holding, "held", held)
-
-
-def _retry_keeps_everything(patch: pytest.MonkeyPatch) -> None:
-    real: Any = requests._let_go
-    patch.setattr(requests, "_let_go", lambda run, now: replace(real(run, now), revision=run.revision))
 
 
 MUTANTS = (

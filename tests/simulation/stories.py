@@ -8,15 +8,15 @@ from romulus.testing.simulator.judge import Judge
 from romulus.testing.simulator.people import nap
 from romulus.testing.simulator.process import SimProcess
 from romulus.testing.simulator.programs import Node
-from romulus.testing.simulator.scenario import Scenario
 from romulus.testing.simulator.seed import Verdict, run_world
+from romulus.testing.simulator.stage import Stage
 from romulus.testing.simulator.tiny import SETTINGS
 from romulus.testing.simulator.world import World
 
 SECOND = 1_000_000  # µs
 
 
-class Story(Scenario):
+class Story(Stage):
     """One world with its people and workers, driven by a test."""
 
     async def worker(self, variant: str = "one", concurrency: int = 20) -> SimProcess:
@@ -32,22 +32,18 @@ class Story(Scenario):
     async def until(self, run_id: str, status: str) -> None:
         """Wait until a run has a status."""
         for _ in range(1_000):
-            if self._status(self.people.runs[run_id]) == status:
+            if self.stands(run_id) == status:
                 return
             await nap(self.world, 10_000)
-        raise AssertionError(f"{run_id} is {self._status(self.people.runs[run_id])}, not {status}")
+        raise AssertionError(f"{run_id} is {self.stands(run_id)}, not {status}")
 
     async def wait(self, duration: int) -> None:
         """Let virtual time pass."""
         await nap(self.world, duration)
 
-    def position(self, run_id: str = "run1") -> int:
-        """Return how many entries a run has."""
-        return self._position(self.people.runs[run_id])
-
-    def status(self, run_id: str = "run1") -> str:
+    def stands(self, run_id: str = "run1") -> str:
         """Return where a run stands."""
-        return self._status(self.people.runs[run_id])
+        return self.status(self.people.runs[run_id])
 
 
 def told(story: Callable[[Story], Awaitable[None]], *, end: str = "succeeded") -> Verdict:
@@ -56,14 +52,13 @@ def told(story: Callable[[Story], Awaitable[None]], *, end: str = "succeeded") -
     async def scenario(world: World) -> None:
         world.settings, world.hop_max = SETTINGS, 50
         told_by = Story(world)
-        told_by._variants = ("one",)
         await world.prepare()
         await story(told_by)
         await told_by.calm_down()
         if not world.broken:
             Judge(told_by).judge()
         for run_id in told_by.people.runs:
-            if told_by.status(run_id) != end:
-                world.fail(f"{run_id} is {told_by.status(run_id)}, not {end}")
+            if told_by.stands(run_id) != end:
+                world.fail(f"{run_id} is {told_by.stands(run_id)}, not {end}")
 
     return run_world("story", 1, scenario)

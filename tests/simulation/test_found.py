@@ -85,14 +85,14 @@ def test_a_worker_that_cannot_know_what_it_claimed_leaves_no_run_behind() -> Non
 
 def test_a_run_held_by_a_worker_with_other_code_goes_on_where_its_code_is() -> None:
     async def story(it: Story) -> None:
-        it._variants = ("one", "two")
+        it.variants = ("one", "two")
         first = await it.worker("one")
         await it.start(["seq", [["variant", "a"], ["sleep", 3000], ["step", "quick", "b", 0, 0]]])
         await it.wait(SECOND)
         first.kill()
         await it.worker("two")
         await it.wait(5 * SECOND)
-        assert it.status() == "held"
+        assert it.stands() == "held"
         await it.worker("one")
 
     verdict = told(story)

@@ -12,18 +12,18 @@ from romulus.core.record import Kind
 
 from .model import Model, fits
 from .people import Started
-from .scenario import Scenario
 from .snapshot import EntryRow, RunRow, Snapshot
+from .stage import Stage
 
 
 class Judge:
     """Looks at a world whose scenario is over."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        world = scenario.world
+    def __init__(self, stage: Stage) -> None:
+        world = stage.world
         assert world.checks is not None
         assert world.reader is not None
-        self._world, self._people, self._checks, self._reader = world, scenario.people, world.checks, world.reader
+        self._world, self._people, self._checks, self._reader = world, stage.people, world.checks, world.reader
         self._last: Snapshot = world.checks.last
 
     def judge(self) -> None:

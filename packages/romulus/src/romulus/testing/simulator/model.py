@@ -45,10 +45,11 @@ def fits(pattern: Pattern, value: Any) -> bool:
 
 
 def _fit_each(patterns: tuple[Pattern, ...], values: Any) -> bool:
-    if not isinstance(values, list):
-        return False
-    items = list[Any](values)
-    return len(patterns) == len(items) and all(map(fits, patterns, items))
+    match values:
+        case [*items] if len(items) == len(patterns):
+            return all(map(fits, patterns, items))
+        case _:
+            return False
 
 
 class Model:

@@ -32,6 +32,8 @@ class Author:
             nodes.append(["again", ["seq", [self.node(1), self.leaf()]]])
         elif chance < 0.2:
             nodes.append(["raise", self._label()])
+        elif chance < 0.25:
+            nodes.append(self._hang())
         return ["seq", nodes]
 
     def leaves(self) -> Node:
@@ -63,6 +65,9 @@ class Author:
             return self._random.choice((["patched", self._label("patch")], ["common"]))
         if self._random.random() < 0.6:
             return self._step()
+        return self._hang()
+
+    def _hang(self) -> Node:
         return ["seq", [["step", "work", label := self._label(), 0, 100], ["hang", label]]]
 
     def _step(self) -> Node:

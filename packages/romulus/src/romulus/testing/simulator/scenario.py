@@ -1,4 +1,4 @@
-"""What happens in a seed: a while of disturbance, then calm in which everything must come to its end."""
+"""What happens in a seed: a while of disturbance, drawn action by action, then calm."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from romulus.core.machine import TERMINAL, RunStatus
-from romulus.core.record import HoldKind
+from romulus.core.machine import RunStatus
 from romulus.worker.settings import SECOND, WorkerSettings
 
 from .faults import Rates
-from .people import People, Started, nap
-from .process import ProcessDied, SimProcess
+from .people import nap
+from .process import ProcessDied
 from .programs import Author
+from .stage import Stage
 from .world import VARIANTS, World
 
 Action = Callable[[], Coroutine[Any, Any, None]]
-CALM_MAX = 400 * SECOND  # virtual µs in which everything must come to its end
-RELEASED = frozenset({HoldKind.POISON, HoldKind.HUNG})  # holds that a crash, or the program itself, explains
 LEASE = 4 * SECOND
 
 
@@ -43,18 +41,14 @@ def draw_settings(random: Random) -> WorkerSettings:
     )  # fmt: skip
 
 
-class Scenario:
+class Scenario(Stage):
     """Runs one seed's world."""
 
     def __init__(self, world: World) -> None:
-        self.world, self.random = world, world.fork_random()
-        self.people = People(world)
-        self.servers: list[SimProcess] = []
-        self._leaving: list[Any] = []
+        super().__init__(world)
         self._runs = 0
         self._mood = self.random.randrange(4)
-        self._patience = 60  # looks at runs held for their code
-        self._variants = VARIANTS if self.random.random() < 0.25 else VARIANTS[:1]
+        self.variants = VARIANTS if self.random.random() < 0.25 else VARIANTS[:1]
 
     async def run(self) -> None:
         """Disturb, calm down, stop."""
@@ -105,7 +99,7 @@ class Scenario:
         """Start a run of a new program."""
         if self._runs < 4:
             self._runs += 1
-            author = Author(self.world.fork_random(), f"r{self._runs}.", variants=len(self._variants) > 1)
+            author = Author(self.world.fork_random(), f"r{self._runs}.", variants=len(self.variants) > 1)
             leaves = self.random.random() < 0.15
             text = author.leaves() if leaves else author.program()
             await self.people.start(f"run{self._runs}", text, leaves=leaves, **self._options())
@@ -120,9 +114,9 @@ class Scenario:
 
     async def boot(self) -> None:
         """Start a worker."""
-        if len(self._living()) < 3:
+        if len(self.living()) < 3:
             concurrency = self.random.choice((1, 2, 20))
-            self.servers.append(await self.world.boot_worker(self.random.choice(self._variants), concurrency))
+            self.servers.append(await self.world.boot_worker(self.random.choice(self.variants), concurrency))
 
     async def send(self) -> None:
         """Send an event: one that is waited for, or one more of it, or a wrong one, or one that any run may take."""
@@ -144,7 +138,7 @@ class Scenario:
 
     async def crash(self) -> None:
         """Let a worker die some crash points from now."""
-        if (process := self._any_server()) is not None:
+        if (process := self.any_server()) is not None:
             self.world.countdown[process.pid] = self.random.randrange(self.random.choice((5, 50, 200)))
 
     async def crash_client(self) -> None:
@@ -154,7 +148,7 @@ class Scenario:
 
     async def stall(self) -> None:
         """Stop a process for a while, perhaps past its lease."""
-        if (process := self._any_server()) is not None:
+        if (process := self.any_server()) is not None:
             duration = self.random.choice((50_000, 1_000_000, 3_500_000, 6_000_000, 12_000_000))
             self.world.note(f"{process.name} is stopped for {duration} µs")
             self.world.stalled = True
@@ -162,7 +156,7 @@ class Scenario:
 
     async def block(self) -> None:
         """Block a worker's event loop; its threads run on."""
-        if (process := self._any_server()) is not None:
+        if (process := self.any_server()) is not None:
             duration = self.random.choice((1_000_000, 6_000_000, 30_000_000))
             self.world.note(f"{process.name}'s loop is blocked for {duration} µs")
             self.world.stalled = True
@@ -170,42 +164,44 @@ class Scenario:
 
     async def leave(self) -> None:
         """Stop a worker as SIGTERM does."""
-        if (process := self._any_server()) is not None:
+        if (process := self.any_server()) is not None:
             self.servers.remove(process)
-            self._leaving.append(self.world.loop.create_task(self._leave(process, self.random.choice((0, 500_000, 3_000_000)))))
+            self._leaving.append(self.world.loop.create_task(self.leave_with(process, self.random.choice((0, 500_000, 3_000_000)))))
 
     async def cancel(self) -> None:
-        """Cancel a run."""
-        if (run := self._any_run()) is not None:
+        """Cancel a run, a held one first."""
+        held = [run for run in self.people.runs.values() if self.status(run) == RunStatus.HELD]
+        run = held[0] if held and self.random.random() < 0.5 else self.any_run()
+        if run is not None:
             await self.people.cancel(run)
 
     async def terminate(self) -> None:
         """Terminate a run."""
-        if (run := self._any_run()) is not None and self.random.random() < 0.5:
+        if (run := self.any_run()) is not None and self.random.random() < 0.5:
             await self.people.terminate(run)
 
     async def release(self) -> None:
         """Release a held run."""
         for run in self.people.runs.values():
-            if self._status(run) == RunStatus.HELD:
+            if self.status(run) == RunStatus.HELD:
                 await self.people.release(run)
                 return
 
     async def retry(self) -> None:
         """Retry a run that ended badly."""
         for run in self.people.runs.values():
-            if self._status(run) in (RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TERMINATED) and run.retries < 2:
+            if self.status(run) in (RunStatus.FAILED, RunStatus.CANCELLED, RunStatus.TERMINATED) and run.retries < 2:
                 await self.people.retry(run)
                 return
 
     async def fork(self) -> None:
         """Fork a run somewhere."""
-        if (run := self._any_run()) is not None and len(self.people.runs) < 6 and run.forked_from is None:
-            await self.people.fork(run, self.random.randrange(self._position(run) + 1))
+        if (run := self.any_run()) is not None and len(self.people.runs) < 6 and run.forked_from is None:
+            await self.people.fork(run, self.random.randrange(self.position(run) + 1))
 
     async def declare_dead(self) -> None:
         """Mark a worker dead that lives."""
-        if (process := self._any_server()) is not None and process.pid in self.world.workers:
+        if (process := self.any_server()) is not None and process.pid in self.world.workers:
             worker_id = self.world.workers[process.pid].id
             self.world.note(f"{worker_id} is declared dead")
             await self.people.declare_dead(worker_id)
@@ -224,89 +220,3 @@ class Scenario:
             self.world.checks.look_at_clock()
             self.world.clock_shift += self.random.randrange(-2_000_000, 2_000_000)
             self.world.note(f"the wall clock is off by {self.world.clock_shift} µs")
-
-    # ---- calm ------------------------------------------------------------------------------------
-
-    async def calm_down(self) -> None:
-        """End all faults, send what is missing, release what a crash explains, and wait for every run's end."""
-        world = self.world
-        world.note("calm")
-        world.rates.calm()
-        world.countdown.clear()
-        for variant in self._variants:
-            self.servers.append(await world.boot_worker(variant, 20))
-        while self.people.to_send:
-            await self.people.send(*self.people.to_send.pop())
-        end = world.loop.now + CALM_MAX
-        while world.loop.now < end and not self.done() and not world.broken:
-            await self._release_held()
-            await self._send_common()
-            await nap(world, 500_000)
-        if not world.broken:
-            await self._stop_all()
-
-    def done(self) -> bool:
-        """Return whether every run has ended."""
-        return all(self._status(run) in TERMINAL for run in self.people.runs.values())
-
-    async def _send_common(self) -> None:
-        assert self.world.checks is not None
-        if any(wait.name == "common" and wait.event is None for wait in self.world.checks.last.waits.values()):
-            await self.people.send_common()
-
-    async def _release_held(self) -> None:
-        for run in self.people.runs.values():
-            row = self._row(run)
-            if row is None or row.status != RunStatus.HELD:
-                continue
-            if row.hold_kind == HoldKind.CODE and len(self._variants) > 1 and self._patience > 0:
-                self._patience -= 1  # a worker with the other code takes it up by itself
-                continue
-            if row.hold_kind not in RELEASED:
-                self.world.fail(f"{run.id}: held without a reason: {row.hold_kind}: {row.hold_reason}")
-            await self.people.release(run)
-
-    async def _stop_all(self) -> None:
-        for process in self._living():
-            self._leaving.append(self.world.loop.create_task(self._leave(process, SECOND)))
-        for leaving in self._leaving:
-            await leaving
-
-    async def _leave(self, process: SimProcess, grace: int) -> None:
-        worker = self.world.workers[process.pid]
-        self.world.note(f"{process.name} is asked to stop")
-        try:
-            await self.world.call(process, worker.stop(grace))
-        except ProcessDied:
-            return
-        self.world.note(f"{process.name} has stopped")
-        await nap(self.world, SECOND)
-        if process.alive and worker.engine.slots.used:
-            self.world.fail(f"{process.name} has stopped and {worker.engine.slots.used} slots were never given back")
-        process.kill()
-
-    # ---- looking -----------------------------------------------------------------------------------
-
-    def _living(self) -> list[SimProcess]:
-        self.servers = [process for process in self.servers if process.alive]
-        return self.servers
-
-    def _any_server(self) -> SimProcess | None:
-        living = self._living()
-        return self.random.choice(living) if living else None
-
-    def _any_run(self) -> Started | None:
-        known = [run for run in self.people.runs.values() if self._row(run) is not None]
-        return self.random.choice(known) if known else None
-
-    def _row(self, run: Started) -> Any:
-        assert self.world.checks is not None
-        return next((row for row in self.world.checks.last.runs.values() if row.id == run.id), None)
-
-    def _status(self, run: Started) -> str:
-        row = self._row(run)
-        return row.status if row is not None else "absent"
-
-    def _position(self, run: Started) -> int:
-        row = self._row(run)
-        return row.position if row is not None else 0

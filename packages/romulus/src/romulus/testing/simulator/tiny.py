@@ -9,15 +9,16 @@ from romulus.worker.settings import SECOND, WorkerSettings
 from .judge import Judge
 from .people import nap
 from .programs import TINY
-from .scenario import LEASE, Scenario
+from .scenario import LEASE
 from .seed import Verdict, run_world
+from .stage import Stage
 from .world import VARIANTS, World
 
 SETTINGS = WorkerSettings(lease=LEASE, activation_limit=3600 * SECOND, sweep=SECOND, alone_pause=SECOND)
 CALM_MAX = 120 * SECOND
 
 
-class TinyScenario(Scenario):
+class TinyScenario(Stage):
     """One run, one worker at a time, another client or worker when one dies."""
 
     def __init__(self, world: World, name: str) -> None:
@@ -37,10 +38,10 @@ class TinyScenario(Scenario):
         while world.loop.now < end and not self.done() and not world.broken:
             await self._serve()
             await nap(world, 100_000)
-        await self._stop_all()
+        await self.stop_all()
 
     async def _serve(self) -> None:
-        while not self._living():
+        while not self.living():
             self.servers.append(await self.world.boot_worker(VARIANTS[0], 20))
 
 
