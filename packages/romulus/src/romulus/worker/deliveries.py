@@ -92,15 +92,15 @@ def _due(driver: RunDriver, draft: Draft, due: DueNow) -> None:
     if due.seq == DEADLINE:
         _cancel(driver, draft, CancelIn(driver.cancel_seen, "timeout", "the run's own timeout has passed"))
         return
+    if due.seq == GRACE:
+        draft.due(due.due)
+        driver.instance.give_up(dump_failure(CleanUpTimeout(driver.run.id, driver.engine.settings.cancel_grace)))
+        return
     command = driver.instance.open.get(due.seq)
     match command.detail if command is not None else None:
         case StepCall() if command is not None and due.seq in driver.rows:
             driver.queued.append(command)
         case TimerCall() if command is not None:
-    if due.seq == GRACE:
-        draft.due(due.due)
-        driver.instance.give_up(dump_failure(CleanUpTimeout(driver.run.id, driver.engine.settings.cancel_grace)))
-        return
             draft.due(due.due)
             record(driver, draft, entry_of(driver, draft, command, b"", at=due.due))
         case WaitCall() if command is not None:
