@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from romulus.core.duration import Duration
     from romulus.core.errors import (
         ChildFailed,
+        CleanUpTimeout,
         ConfigurationError,
         DefinitionError,
         EventConflict,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
         StoreError,
         StoreUnavailable,
         TooDeep,
+        TooManyEvents,
         UnknownWorkflow,
         ValueTooLarge,
         WaitTimeout,
@@ -81,9 +83,9 @@ _NAMES = {
     "romulus.client": "AsyncClient AsyncHandle CancelReply Client EventReceipt EventRecord EvidenceRecord Handle "
     "JournalEntry Page PendingCommand RunDescription WaitRecord WorkerRecord",
     "romulus.core.duration": "Duration",
-    "romulus.core.errors": "ChildFailed ConfigurationError DefinitionError EventConflict NondeterminismRefused NotDeterministic NotInRun "
+    "romulus.core.errors": "ChildFailed CleanUpTimeout ConfigurationError DefinitionError EventConflict NondeterminismRefused NotDeterministic NotInRun "
     "RomulusError RunCancelled RunConflict RunFailed RunHeld RunNotFound RunTerminated SerializationError StepFailed StepTimeout "
-    "StoreError StoreUnavailable TooDeep UnknownWorkflow ValueTooLarge WaitTimeout WrongColour",
+    "StoreError StoreUnavailable TooDeep TooManyEvents UnknownWorkflow ValueTooLarge WaitTimeout WrongColour",
     "romulus.core.instance": "RunInfo",
     "romulus.core.machine": "RunStatus",
     "romulus.core.retry": "Retry",
@@ -106,12 +108,12 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "AnyWorkflow", "App", "AsyncClient", "AsyncHandle", "Attempt", "CancelReply", "ChildFailed", "ChildHandle", "Client", "Codec",
-    "ConfigurationError", "DefinitionError", "Duration", "Event", "EventConflict", "EventReceipt", "EventRecord", "EvidenceRecord",
+    "AnyWorkflow", "App", "AsyncClient", "AsyncHandle", "Attempt", "CancelReply", "ChildFailed", "ChildHandle", "CleanUpTimeout", "Client",
+    "Codec", "ConfigurationError", "DefinitionError", "Duration", "Event", "EventConflict", "EventReceipt", "EventRecord", "EvidenceRecord",
     "Handle", "JournalEntry", "NondeterminismRefused", "NotDeterministic", "NotInRun", "Page", "PendingCommand", "Redacted", "Resource",
     "Retry", "RomulusError", "RunCancelled", "RunConflict", "RunDescription", "RunFailed", "RunHeld", "RunInfo", "RunNotFound", "RunStatus",
     "RunTerminated", "Saga", "SerializationError", "Step", "StepFailed", "StepTimeout", "StoreError", "StoreUnavailable", "SyncStep",
-    "SyncWorkflow", "TooDeep", "UnknownWorkflow", "ValueTooLarge", "WaitRecord", "WaitTimeout", "WorkerRecord", "Workflow", "WrongColour",
-    "blocking", "continue_as_new", "current_attempt", "current_run", "logger", "now", "patched", "resource", "rng", "run", "saga",
-    "set_attributes", "start", "step", "uuid4", "wait_for_event", "workflow",
+    "SyncWorkflow", "TooDeep", "TooManyEvents", "UnknownWorkflow", "ValueTooLarge", "WaitRecord", "WaitTimeout", "WorkerRecord", "Workflow",
+    "WrongColour", "blocking", "continue_as_new", "current_attempt", "current_run", "logger", "now", "patched", "resource", "rng", "run",
+    "saga", "set_attributes", "start", "step", "uuid4", "wait_for_event", "workflow",
 ]  # fmt: skip

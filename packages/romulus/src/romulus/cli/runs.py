@@ -10,6 +10,7 @@ import typer
 from romulus.client import AsyncHandle, JournalEntry, RunDescription
 from romulus.core.machine import TERMINAL, RunStatus
 
+from . import bulk
 from .command import CONFLICT, FAILED, Cli, Exit, command
 from .output import brief, complain, local, print_fields, print_json, print_page, print_table, say
 from .reading import parsed_attributes, parsed_object, parsed_time
@@ -112,8 +113,25 @@ async def watch(cli: Cli, run: RunId) -> None:
 
 
 @command(group, "cancel")
-async def cancel(cli: Cli, run: RunId, reason: Reason = "") -> None:
-    """Ask a run to end; its code may clean up. Exit code 4 where it had ended already."""
+async def cancel(
+    cli: Cli,
+    run: bulk.Run = None,
+    *,
+    reason: Reason = "",
+    workflow: bulk.Workflow = None,
+    status: bulk.Status = None,
+    attribute: bulk.Attribute = None,
+    since: bulk.Since = None,
+    until: bulk.Until = None,
+    every: bulk.Every = False,
+    yes: bulk.Yes = False,
+) -> None:
+    """Ask a run, or the live runs chosen, to end; their code may clean up. Exit code 4 where the one run had ended already."""
+    choice = bulk.Choice(workflow, status, attribute, since, until, every, yes)
+    bulk.check(run, choice)
+    if run is None:
+        await bulk.ask_all(cli, "cancel", choice, lambda handle: handle.cancel(reason))
+        return
     async with cli.client() as client:
         reply = await client.get(run).cancel(reason)
     print_json({"reply": reply}) if cli.json else say(reply.replace("_", " "))
@@ -122,8 +140,25 @@ async def cancel(cli: Cli, run: RunId, reason: Reason = "") -> None:
 
 
 @command(group, "terminate")
-async def terminate(cli: Cli, run: RunId, reason: Reason = "") -> None:
-    """Stop a run at once; its clean-up code does not run."""
+async def terminate(
+    cli: Cli,
+    run: bulk.Run = None,
+    *,
+    reason: Reason = "",
+    workflow: bulk.Workflow = None,
+    status: bulk.Status = None,
+    attribute: bulk.Attribute = None,
+    since: bulk.Since = None,
+    until: bulk.Until = None,
+    every: bulk.Every = False,
+    yes: bulk.Yes = False,
+) -> None:
+    """Stop a run, or the live runs chosen, at once; their clean-up code does not run."""
+    choice = bulk.Choice(workflow, status, attribute, since, until, every, yes)
+    bulk.check(run, choice)
+    if run is None:
+        await bulk.ask_all(cli, "terminate", choice, lambda handle: handle.terminate(reason))
+        return
     await _asked(cli, run, lambda handle: handle.terminate(reason))
 
 
