@@ -34,6 +34,8 @@ class Loader:
 
     def take(self, record: Record) -> None:
         """Take up a run just claimed. Called in a plain callback of the loop."""
+        if not self._ours(record):
+            return
         cached = self._memory.parked(record.run)
         if cached is not None:
             self._memory.enter(cached)
@@ -61,7 +63,13 @@ class Loader:
         if driver is not None:
             self._finish(driver, record)
 
+    def _ours(self, record: Record) -> bool:
+        """Return whether the run was claimed under the worker's present name, not one that it has given up since."""
+        return record.run.owner == self._engine.owner.id
+
     def _driver(self, record: Record) -> RunDriver | None:
+        if not self._ours(record):
+            return None
         try:
             driver = RunDriver.of(self._engine, record)
         except (RomulusError, UnknownWorkflow) as error:

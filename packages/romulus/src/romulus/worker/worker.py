@@ -218,6 +218,7 @@ class Worker:
         if self._keeper is not None:
             self._keeper.stop()
         self.id = self._fresh_id()
+        self.memory.clear()  # what came in meanwhile was claimed under the old name
         await self._register()
 
     async def _reclaim(self, run: Run, outcomes: Sequence[Entry] = ()) -> None:
