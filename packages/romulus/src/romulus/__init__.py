@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from romulus.authoring.children import ChildHandle, start
     from romulus.authoring.current import Attempt, continue_as_new, current_attempt, current_run, now, patched, rng, set_attributes, uuid4
     from romulus.authoring.logger import logger
+    from romulus.authoring.operation import Operation, OperationFunction, SyncOperationFunction, operation
     from romulus.authoring.resource import Resource, resource
     from romulus.authoring.saga import Saga, saga
     from romulus.authoring.step import Step, SyncStep, step
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
         EvidenceRecord,
         Handle,
         JournalEntry,
+        OperationDescription,
+        OperationLine,
+        OperationRecord,
         Page,
         PendingCommand,
         RunDescription,
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     )
     from romulus.core.duration import Duration
     from romulus.core.errors import (
+        CallbackRefused,
         ChildFailed,
         CleanUpTimeout,
         ConfigurationError,
@@ -45,6 +50,12 @@ if TYPE_CHECKING:
         NondeterminismRefused,
         NotDeterministic,
         NotInRun,
+        NotSent,
+        OperationAbandoned,
+        OperationConflict,
+        OperationNotFound,
+        OperationRejected,
+        Rejected,
         RomulusError,
         RunCancelled,
         RunConflict,
@@ -66,6 +77,7 @@ if TYPE_CHECKING:
     )
     from romulus.core.instance import RunInfo
     from romulus.core.machine import RunStatus
+    from romulus.core.operations import Applied, Callback, GiveUp, LookupResult, NotApplied, Unknown
     from romulus.core.retry import Retry
     from romulus.core.values import Codec, Redacted
 
@@ -75,19 +87,23 @@ _NAMES = {
     "romulus.authoring.children": "ChildHandle start",
     "romulus.authoring.current": "Attempt continue_as_new current_attempt current_run now patched rng set_attributes uuid4",
     "romulus.authoring.logger": "logger",
+    "romulus.authoring.operation": "Operation OperationFunction SyncOperationFunction operation",
     "romulus.authoring.resource": "Resource resource",
     "romulus.authoring.saga": "Saga saga",
     "romulus.authoring.step": "Step SyncStep step",
     "romulus.authoring.waiting": "Event wait_for_event",
     "romulus.authoring.workflow": "AnyWorkflow SyncWorkflow Workflow workflow",
     "romulus.client": "AsyncClient AsyncHandle CancelReply Client EventReceipt EventRecord EvidenceRecord Handle "
-    "JournalEntry Page PendingCommand RunDescription WaitRecord WorkerRecord",
+    "JournalEntry "
+    "OperationDescription OperationLine OperationRecord Page PendingCommand RunDescription WaitRecord WorkerRecord",
     "romulus.core.duration": "Duration",
-    "romulus.core.errors": "ChildFailed CleanUpTimeout ConfigurationError DefinitionError EventConflict NondeterminismRefused NotDeterministic NotInRun "
-    "RomulusError RunCancelled RunConflict RunFailed RunHeld RunNotFound RunTerminated SerializationError StepFailed StepTimeout "
-    "StoreError StoreUnavailable TooDeep TooManyEvents UnknownWorkflow ValueTooLarge WaitTimeout WrongColour",
+    "romulus.core.errors": "CallbackRefused ChildFailed ConfigurationError DefinitionError EventConflict NondeterminismRefused "
+    "NotDeterministic NotInRun NotSent OperationAbandoned OperationConflict OperationNotFound OperationRejected Rejected RomulusError "
+    "RunCancelled RunConflict RunFailed RunHeld RunNotFound RunTerminated SerializationError StepFailed StepTimeout StoreError "
+    "StoreUnavailable TooDeep TooManyEvents UnknownWorkflow ValueTooLarge WaitTimeout WrongColour",
     "romulus.core.instance": "RunInfo",
     "romulus.core.machine": "RunStatus",
+    "romulus.core.operations": "Applied Callback GiveUp LookupResult NotApplied Unknown",
     "romulus.core.retry": "Retry",
     "romulus.core.values": "Codec Redacted",
 }
@@ -108,12 +124,15 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "AnyWorkflow", "App", "AsyncClient", "AsyncHandle", "Attempt", "CancelReply", "ChildFailed", "ChildHandle", "CleanUpTimeout", "Client",
-    "Codec", "ConfigurationError", "DefinitionError", "Duration", "Event", "EventConflict", "EventReceipt", "EventRecord", "EvidenceRecord",
-    "Handle", "JournalEntry", "NondeterminismRefused", "NotDeterministic", "NotInRun", "Page", "PendingCommand", "Redacted", "Resource",
-    "Retry", "RomulusError", "RunCancelled", "RunConflict", "RunDescription", "RunFailed", "RunHeld", "RunInfo", "RunNotFound", "RunStatus",
-    "RunTerminated", "Saga", "SerializationError", "Step", "StepFailed", "StepTimeout", "StoreError", "StoreUnavailable", "SyncStep",
-    "SyncWorkflow", "TooDeep", "TooManyEvents", "UnknownWorkflow", "ValueTooLarge", "WaitRecord", "WaitTimeout", "WorkerRecord", "Workflow",
-    "WrongColour", "blocking", "continue_as_new", "current_attempt", "current_run", "logger", "now", "patched", "resource", "rng", "run",
-    "saga", "set_attributes", "start", "step", "uuid4", "wait_for_event", "workflow",
+    "AnyWorkflow", "App", "Applied", "AsyncClient", "AsyncHandle", "Attempt", "Callback", "CallbackRefused", "CancelReply", "ChildFailed",
+    "ChildHandle", "CleanUpTimeout", "Client", "Codec", "ConfigurationError", "DefinitionError", "Duration", "Event", "EventConflict",
+    "EventReceipt", "EventRecord", "EvidenceRecord", "GiveUp", "Handle", "JournalEntry", "LookupResult", "NondeterminismRefused",
+    "NotApplied", "NotDeterministic", "NotInRun", "NotSent", "Operation", "OperationAbandoned", "OperationConflict", "OperationDescription",
+    "OperationFunction", "OperationLine", "OperationNotFound", "OperationRecord", "OperationRejected", "Page", "PendingCommand", "Redacted",
+    "Rejected", "Resource", "Retry", "RomulusError", "RunCancelled", "RunConflict", "RunDescription", "RunFailed", "RunHeld", "RunInfo",
+    "RunNotFound", "RunStatus", "RunTerminated", "Saga", "SerializationError", "Step", "StepFailed", "StepTimeout", "StoreError",
+    "StoreUnavailable", "SyncOperationFunction", "SyncStep", "SyncWorkflow", "TooDeep", "TooManyEvents", "Unknown", "UnknownWorkflow",
+    "ValueTooLarge", "WaitRecord", "WaitTimeout", "WorkerRecord", "Workflow", "WrongColour", "blocking", "continue_as_new",
+    "current_attempt", "current_run", "logger", "now", "operation", "patched", "resource", "rng", "run", "saga", "set_attributes", "start",
+    "step", "uuid4", "wait_for_event", "workflow",
 ]  # fmt: skip

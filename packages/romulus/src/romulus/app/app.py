@@ -9,9 +9,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
 
 from romulus.authoring.checks import check_name
-from romulus.authoring.registry import Registry
+from romulus.authoring.registry import Declared, Registry
 from romulus.authoring.resource import Resource
-from romulus.authoring.step import Step, SyncStep
 from romulus.authoring.workflow import AnyWorkflow
 from romulus.client import AsyncClient
 from romulus.client.source import Source
@@ -44,7 +43,7 @@ class App:
 
     def __init__(
         self, store: str | None = None, *, workflows: Iterable[AnyWorkflow[..., Any]],
-        steps: Iterable[Step[..., Any] | SyncStep[..., Any]] = (), resources: Iterable[Resource[Any]] = (),
+        steps: Iterable[Declared] = (), resources: Iterable[Resource[Any]] = (),
         namespace: str = "default", codec: Codec | None = None, value_max_bytes: int = VALUE_MAX_BYTES,
     ) -> None:  # fmt: skip
         self.registry = Registry(workflows, steps, resources, codec=codec, value_max_bytes=value_max_bytes)

@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import Any, TypeVar, cast, get_origin
 
 from romulus.core.children import RESERVED
-from romulus.core.commands import StepSpec, WorkflowSpec
+from romulus.core.commands import OperationSpec, StepSpec, WorkflowSpec
 from romulus.core.duration import Duration, InvalidSetting, micros
 from romulus.core.errors import DefinitionError
 from romulus.core.text import InvalidText, check_text
@@ -134,7 +134,7 @@ def _refused_object(fn: object, what: str) -> str | None:
         return f"a class method cannot be a {what}: write a function, and get the object from a resource (@romulus.resource) inside it"
     if inspect.ismethod(fn):
         return f"{fn.__qualname__} is a method: a {what} is a function; get the object from a resource (@romulus.resource) inside it"
-    if isinstance(getattr(fn, "spec", None), StepSpec | WorkflowSpec):
+    if isinstance(getattr(fn, "spec", None), StepSpec | OperationSpec | WorkflowSpec):
         return f"{getattr(fn, 'name', fn)!r} is declared already: decorate the function once"
     if not callable(fn):
         return f"a {what} is made from a function, not from {type(fn).__name__}; options are given by keyword"

@@ -27,7 +27,9 @@ P = ParamSpec("P")
 class Attempt:
     """One try at a step, as its body sees it through `current_attempt()`."""
 
-    __slots__ = ("_beat", "_connection", "_seed", "cancelled", "fence", "last_heartbeat", "number", "resources", "run", "seq", "step")
+    __slots__ = (
+        "_beat", "_connection", "_key", "_seed", "cancelled", "fence", "last_heartbeat", "number", "resources", "run", "seq", "step",
+    )  # fmt: skip
 
     run: RunInfo
     step: str  # its name
@@ -51,10 +53,11 @@ class Attempt:
         connection: Any = None,
         resources: ResourceSet | None = None,
         beat: Callable[[object], None] | None = None,
+        key: str | None = None,
     ) -> None:
         self.run, self.step, self.seq, self.number, self.fence = run, step, seq, number, fence
         self.cancelled, self.last_heartbeat, self.resources = False, last_heartbeat, resources
-        self._seed, self._connection, self._beat = seed, connection, beat
+        self._seed, self._connection, self._beat, self._key = seed, connection, beat, key
 
     @property
     def run_id(self) -> str:
@@ -64,7 +67,7 @@ class Attempt:
     @property
     def idempotency_key(self) -> str:
         """A key for the outside world: equal in every attempt of this command, in no other command or generation."""
-        return derive(self._seed, "attempt", self.seq).hex()
+        return self._key or derive(self._seed, "attempt", self.seq).hex()
 
     @property
     def connection(self) -> Any:

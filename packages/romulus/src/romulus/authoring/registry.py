@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
-from romulus.core.commands import StepSpec, WorkflowSpec
+from romulus.core.commands import OperationSpec, StepSpec, WorkflowSpec
 from romulus.core.errors import ConfigurationError, DefinitionError, NotDeterministic, UnknownWorkflow
 from romulus.core.values import Codec, Vault
 
+from .operation import OperationFunction, SyncOperationFunction
 from .resource import Resource
 from .scan import Refusal, reach
 from .step import Step, SyncStep
 from .workflow import AnyWorkflow
 
+Declared: TypeAlias = Step[..., Any] | SyncStep[..., Any] | OperationFunction[..., Any] | SyncOperationFunction[..., Any]
 value_max_bytes_default = 2 * 1024 * 1024
 
 
@@ -23,7 +25,7 @@ class Registry:
     def __init__(
         self,
         workflows: Iterable[AnyWorkflow[..., Any]],
-        steps: Iterable[Step[..., Any] | SyncStep[..., Any]] = (),
+        steps: Iterable[Declared] = (),
         resources: Iterable[Resource[Any]] = (),
         *,
         codec: Codec | None = None,
@@ -38,11 +40,15 @@ class Registry:
         self.workflows: dict[tuple[str, str], WorkflowSpec] = {}
         self.digests: dict[tuple[str, str], str] = {}  # of each workflow's code
         self.steps: dict[str, StepSpec] = {}
+        self.operations: dict[str, OperationSpec] = {}
         self._by_function: dict[Callable[..., Any], str] = {}  # name of the step declared from it
         self.resources = _resources(resources)
         self.vault = Vault(codec, _bound(value_max_bytes))
         for step in steps:
-            self._add_step(_spec_of(step, StepSpec, "steps", "@romulus.step"))
+            if isinstance(step, OperationFunction | SyncOperationFunction):
+                self._add_operation(step.spec)
+            else:
+                self._add_step(_spec_of(step, StepSpec, "steps", "@romulus.step"))
         refusals: list[Refusal] = []
         for workflow in workflows:
             self._add_workflow(_spec_of(workflow, WorkflowSpec, "workflows", "@romulus.workflow"), refusals)
@@ -73,6 +79,16 @@ class Registry:
                 f"step {step.name!r} is another function's name in the App: give the copy one of its own with .options(name=)"
             )
 
+    def admit_operation(self, operation: OperationSpec) -> None:
+        """Accept an operation that a run calls: one declared here, or a copy of it with other options.
+
+        Raises:
+            DefinitionError: the App does not know the operation; the message names the remedy.
+        """
+        known = self.operations.get(operation.name)
+        if known is None or known.fn is not operation.fn:
+            raise DefinitionError(f"operation {operation.name!r} is not known to the App: add it to App(steps=[…])")
+
     def _add_workflow(self, spec: WorkflowSpec, refusals: list[Refusal]) -> None:
         key = (spec.name, spec.version)
         known = self.workflows.setdefault(key, spec)
@@ -88,8 +104,17 @@ class Registry:
         refusals.extend(reached.refusals)
         for step in reached.steps:
             self._add_step(step.spec)
+        for operation in reached.operations:
+            self._add_operation(operation.spec)
         for workflow in reached.workflows:
             self._add_workflow(workflow.spec, refusals)
+
+    def _add_operation(self, spec: OperationSpec) -> None:
+        known = self.operations.setdefault(spec.name, spec)
+        if known.fn is not spec.fn:
+            raise DefinitionError(
+                f"two operations are named {spec.name!r} ({_place(known)} and {_place(spec)}): give one of them another with name="
+            )
 
     def _add_step(self, spec: StepSpec) -> None:
         known = self.steps.setdefault(spec.name, spec)
@@ -130,5 +155,5 @@ def _refuse(refusals: list[Refusal]) -> None:
         raise NotDeterministic("workflow code calls what a replay cannot repeat:\n" + "\n".join(f"  {line}" for line in lines))
 
 
-def _place(spec: StepSpec | WorkflowSpec) -> str:
+def _place(spec: StepSpec | OperationSpec | WorkflowSpec) -> str:
     return f"{spec.fn.__module__}.{spec.fn.__qualname__}"

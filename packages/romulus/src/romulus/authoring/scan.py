@@ -17,7 +17,7 @@ from pathlib import PurePath
 from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final, cast
 
-from romulus.core.commands import StepSpec, WorkflowSpec
+from romulus.core.commands import OperationSpec, StepSpec, WorkflowSpec
 
 from .scan_code import Reference, Unloaded, references, scope_of
 from .scan_digest import constant, declared_part, digest_of, function_part
@@ -48,6 +48,7 @@ class Reached:
     """What the code of one workflow reaches by name."""
 
     steps: list[Any] = field(default_factory=list[Any])  # each has `.spec`, a StepSpec
+    operations: list[Any] = field(default_factory=list[Any])  # each has `.spec`, an OperationSpec
     workflows: list[Any] = field(default_factory=list[Any])  # each has `.spec`, a WorkflowSpec
     digest: str = ""
     refusals: list[Refusal] = field(default_factory=list[Refusal])
@@ -123,10 +124,19 @@ class _Scan:
         if spec is None:
             return False
         if self._first(value):
-            kind, found = ("step", self.reached.steps) if isinstance(spec, StepSpec) else ("workflow", self.reached.workflows)
+            kind, found = self._kind(spec)
             found.append(value)
             self.parts.append(declared_part(kind, spec.name, spec.fn))
         return True
+
+    def _kind(self, spec: StepSpec | OperationSpec | WorkflowSpec) -> tuple[str, list[Any]]:
+        match spec:
+            case StepSpec():
+                return "step", self.reached.steps
+            case OperationSpec():
+                return "operation", self.reached.operations
+            case WorkflowSpec():
+                return "workflow", self.reached.workflows
 
     def _open(self, container: Any) -> None:
         """Note the steps and workflows that a container holds; functions in it may be for steps, so they are left alone."""
@@ -146,14 +156,14 @@ class _Scan:
         return not known
 
 
-def _spec(value: Any) -> StepSpec | WorkflowSpec | None:
+def _spec(value: Any) -> StepSpec | OperationSpec | WorkflowSpec | None:
     if getattr_static(value, "spec", None) is None:  # looked up without running a proxy's code
         return None
     try:
         spec = value.spec
     except Exception:  # noqa: BLE001  # a property of the user's may fail in any way: it is no step then
         return None
-    return spec if isinstance(spec, StepSpec | WorkflowSpec) else None
+    return spec if isinstance(spec, StepSpec | OperationSpec | WorkflowSpec) else None
 
 
 def _values(container: Any) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from . import demo, doctor, events, migrate, runs, waits, worker
+from . import demo, doctor, events, migrate, operations, runs, waits, worker
 
 root = typer.Typer(
     help="Workflows that survive a restart.", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
@@ -15,5 +15,6 @@ worker.add_to(root)
 root.add_typer(runs.group, name="runs")
 root.add_typer(events.group, name="events")
 waits.add_to(root)
+root.add_typer(operations.group, name="operations")
 migrate.add_to(root)
 doctor.add_to(root)

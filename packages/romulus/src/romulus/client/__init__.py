@@ -9,6 +9,9 @@ from .records import (
     EventRecord,
     EvidenceRecord,
     JournalEntry,
+    OperationDescription,
+    OperationLine,
+    OperationRecord,
     Page,
     PendingCommand,
     RunDescription,
@@ -18,5 +21,5 @@ from .records import (
 
 __all__ = [
     "AsyncClient", "AsyncHandle", "CancelReply", "Client", "EventReceipt", "EventRecord", "EvidenceRecord", "Handle", "JournalEntry",
-    "Page", "PendingCommand", "RunDescription", "WaitRecord", "WorkerRecord",
+    "OperationDescription", "OperationLine", "OperationRecord", "Page", "PendingCommand", "RunDescription", "WaitRecord", "WorkerRecord",
 ]  # fmt: skip

@@ -19,10 +19,11 @@ from romulus.core.transition import Existing
 from romulus.core.values import dump_untyped
 from romulus.store.contract import RunFilter
 
-from . import sending
+from . import operations, sending
 from .handle import AsyncHandle
 from .link import Application, Link, Session
-from .records import EventReceipt, EventRecord, Page, RunDescription, WaitRecord, WorkerRecord
+from .operations import Resolution
+from .records import EventReceipt, EventRecord, OperationDescription, OperationRecord, Page, RunDescription, WaitRecord, WorkerRecord
 from .source import Source
 from .starting import SEED_BITS, StartRequest, newest
 from .views import Served, event_view, failure_line, run_view, wait_view, worker_view
@@ -156,6 +157,48 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         """Return a page of open waits, oldest first."""
         listed = await (await self._link.store()).waits(self._link.namespace, after, _limit(limit))
         return Page([wait_view(wait) for wait in listed.items], listed.next)
+
+    async def operations(self, *, state: str | None = None, after: str | None = None, limit: int = 100) -> Page[OperationRecord]:
+        """Return a page of operations in the order they were recorded, those of ended runs too; *state* as `OperationRecord` has it."""
+        return await operations.listed(self._link, state, after, _limit(limit))
+
+    async def operation(self, id: str, /) -> OperationDescription:  # noqa: A002 - as elsewhere
+        """Return an operation with its arguments and its history.
+
+        Raises:
+            OperationNotFound
+        """
+        return await operations.shown(self._link, id)
+
+    async def resolve_operation(
+        self, id: str, resolution: Resolution, *, reason: str, reviewer: str  # noqa: A002 - as elsewhere
+    ) -> OperationRecord:  # fmt: skip
+        """Settle an operation whose outcome only a person can find out.
+
+        `Applied(value)` records the result; `NotApplied()` has it sent again under the same ID; `GiveUp()` raises `OperationAbandoned` in
+        the workflow. Who says so, and why, is kept in the operation's history.
+
+        Raises:
+            OperationNotFound. OperationConflict: it is settled already, or may be sent this very moment; nothing was changed.
+            SerializationError: the value is not what the operation returns.
+            ConfigurationError: `Applied` from a client without the App: the value cannot be checked.
+        """
+        return await operations.resolve(self._link, id, resolution, reason, reviewer)
+
+    async def receive_callback(self, source: str, headers: Mapping[str, str], body: bytes, *, secret: str) -> OperationRecord:
+        """Take a provider's callback: verify its Standard Webhooks signature, have the operation bound to *source* read it, keep it.
+
+        One that says "applied" settles an operation whose outcome is open; any other is evidence and changes nothing.
+
+        Args:
+            body: the bytes as they came: the signature covers them. secret: shared with the provider, as `whsec_…`.
+
+        Raises:
+            CallbackRefused: the signature does not fit, or the message is old.
+            OperationNotFound; OperationConflict: it speaks of an operation that *source* is not bound to.
+            DefinitionError: no operation here has a callback for *source*.
+        """
+        return await operations.received(self._link, source, headers, body, secret)
 
     async def workers(self) -> Page[WorkerRecord]:
         """Return the registered workers of the namespace."""

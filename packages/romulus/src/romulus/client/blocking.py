@@ -17,12 +17,15 @@ from romulus.core.machine import RunStatus
 from .aio import AsyncClient
 from .handle import AsyncHandle
 from .link import Application
+from .operations import Resolution
 from .records import (
     CancelReply,
     EventReceipt,
     EventRecord,
     EvidenceRecord,
     JournalEntry,
+    OperationDescription,
+    OperationRecord,
     Page,
     RunDescription,
     WaitRecord,
@@ -201,6 +204,24 @@ class Client(AbstractContextManager["Client"]):
     def waits(self, *, after: str | None = None, limit: int = 100) -> Page[WaitRecord]:
         """As `AsyncClient.waits`."""
         return self._portal.call(self._client.waits, after=after, limit=limit)
+
+    def operations(self, *, state: str | None = None, after: str | None = None, limit: int = 100) -> Page[OperationRecord]:
+        """As `AsyncClient.operations`."""
+        return self._portal.call(self._client.operations, state=state, after=after, limit=limit)
+
+    def operation(self, id: str, /) -> OperationDescription:  # noqa: A002 - as elsewhere
+        """As `AsyncClient.operation`."""
+        return self._portal.call(self._client.operation, id)
+
+    def resolve_operation(
+        self, id: str, resolution: Resolution, *, reason: str, reviewer: str  # noqa: A002 - as elsewhere
+    ) -> OperationRecord:  # fmt: skip
+        """As `AsyncClient.resolve_operation`."""
+        return self._portal.call(self._client.resolve_operation, id, resolution, reason=reason, reviewer=reviewer)
+
+    def receive_callback(self, source: str, headers: Mapping[str, str], body: bytes, *, secret: str) -> OperationRecord:
+        """As `AsyncClient.receive_callback`."""
+        return self._portal.call(self._client.receive_callback, source, headers, body, secret=secret)
 
     def workers(self) -> Page[WorkerRecord]:
         """As `AsyncClient.workers`."""

@@ -125,6 +125,50 @@ class WorkerRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class OperationRecord:
+    """An operation as listings show it."""
+
+    id: str
+    run_id: str
+    name: str
+    state: str  # queued | armed | unknown | resend | held | confirmed | rejected | not sent | abandoned | withdrawn
+    sends: int  # how often it may have been sent
+    seq: int  # of the command in its run
+    hold_reason: str | None  # why it waits for a person, or why one gave it up
+    awaited: bool  # its run's code awaits the outcome
+    first_sent_at: datetime | None  # the earliest it can have left
+    created_at: datetime
+    updated_at: datetime
+    ended_at: datetime | None
+    due: datetime | None  # when a worker looks at it next
+    idempotent: bool  # as declared when it was recorded
+    has_lookup: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OperationLine:
+    """One line of an operation's history: a send without an answer, a lookup, a callback, a person's word."""
+
+    at: datetime
+    kind: str  # "conflict …": it contradicts the outcome
+    who: str  # worker ID, reviewer or source
+    state: str  # of the operation after it
+    detail: Mapping[str, Any]
+    value: Any = None  # as JSON for people
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OperationDescription:
+    """An operation with all that is known of it."""
+
+    operation: OperationRecord
+    arguments: Any  # as JSON for people; where the code is at hand, without what it marks Redacted
+    history: Sequence[OperationLine]
+    may_leave_until: datetime | None  # a send that was begun has left by then
+
+
+@dataclass(frozen=True, slots=True)
 class EvidenceRecord:
     """A late or contradicting report that was refused and kept."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .commands import ChildCall, Command, OperationCall, StepCall, WaitCall
 from .endings import came_from, raisable
-from .errors import ChildFailed, Mismatch, Undecodable, WaitTimeout
+from .errors import ChildFailed, Mismatch, OperationAbandoned, Undecodable, WaitTimeout
 from .failures import describe_failure, load_failure
 from .record import Entry, Kind, OpenWait, StartedChild
 
@@ -157,6 +157,9 @@ def _failure(instance: Instance, entry: Entry, value: Any) -> Exception:
         error = raisable(value)
     elif entry.kind == Kind.WAIT and not entry.body:
         error = WaitTimeout(f"no event {entry.name!r} came in time")
+    elif entry.kind == Kind.OPERATION and not entry.body:
+        operation_id, *_, reason = json.loads(entry.info)
+        error = OperationAbandoned(f"operation {entry.name!r} (ID {operation_id}) was given up, it may have been applied: {reason}")
     elif entry.kind == Kind.CHILD and entry.info:
         error = _child_failed(instance, entry)
     else:

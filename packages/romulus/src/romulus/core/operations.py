@@ -302,6 +302,8 @@ def decide(row: OperationRow, report: Report, now: int) -> Decided:
 def _by_sender(row: OperationRow, report: Report, now: int) -> Decided:
     """Take what the holder of the last claim says of its own send; its claim may be over, but nobody has had another since."""
     match report.kind:
+        case R.ARMED if row.state is S.ARMED and row.owner == report.who and not row.by_run:
+            return Decided(row, report.kind, changed=True)  # told before: the commit's answer was lost
         case R.ARMED if row.state is S.RESEND:
             armed = replace(
                 row, sends=row.sends + 1, first_sent_at=row.first_sent_at or now,
@@ -358,6 +360,7 @@ def _too_late(row: OperationRow, report: Report) -> Decided:
     return Decided(row, f"conflict {report.kind}" if contradicts else report.kind, changed=False)
 
 
+# A person's reason for giving up stays with the operation: the workflow is told of it.
 def _moved(
     row: OperationRow, report: Report, state: OperationState, now: int, *,
     due: int | None = None, body: bytes = b"", failed: bool = False, keep_claim: bool = False,
@@ -366,7 +369,8 @@ def _moved(
         due = now
     return Decided(
         replace(
-            row, state=state, due=due, body=body, failed=failed or state is S.ABANDONED, hold_reason="",
+            row, state=state, due=due, body=body, failed=failed or state is S.ABANDONED,
+            hold_reason=report.why if state is S.ABANDONED else "",
             owner=row.owner if keep_claim else None, seen_applied=row.seen_applied or report.applied,
             cleared=row.cleared and state is S.RESEND,
             updated_at=now, ended_at=now if state in SETTLED else None,

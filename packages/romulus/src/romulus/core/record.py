@@ -37,7 +37,8 @@ class Entry(NamedTuple):
     failed: bool  # body is a failure (core.failures), not a value
     body: bytes  # encoded value or failure, after the App's codec
     digest: bytes  # 8 bytes over kind, name and arguments, keyed by the seed in force when it was asked for
-    # WAIT: JSON [event ID, received_at µs, correlation ID, event name]; CHILD: [run ID, status]; OPERATION: [operation ID, state, sends]
+    # WAIT: JSON [event ID, received_at µs, correlation ID, event name]; CHILD: [run ID, status];
+    # OPERATION: [operation ID, state, sends, reason]
     info: str = ""
     fence: int = 0  # the claim that wrote it
     transition: int = 0  # the transition that wrote it
@@ -150,7 +151,7 @@ class About(StrEnum):
 
     STARTED = "started"  # the child whose ID the code chose was created; info is its run ID
     CONFLICT = "conflict"  # the ID was taken; info is JSON, see `Taken`
-    OPERATION = "operation"  # an operation of the run was settled; info JSON [operation ID, state, sends]
+    OPERATION = "operation"  # an operation of the run was settled; info JSON [operation ID, state, sends, reason]
     REVIEW = "review"  # an operation waits for a person: info is the reason; "": it no longer does
     ENDED = "child"  # the child ended; body as its generation has it, info JSON [run ID, status]
 

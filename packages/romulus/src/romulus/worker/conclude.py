@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from romulus.core.commands import Cancelled, Command, Continued, Failed, Outcome, Returned
+from romulus.core.commands import Cancelled, Command, Continued, Failed, OperationCall, Outcome, Returned
 from romulus.core.digests import input_digest
 from romulus.core.errors import RomulusError, SerializationError
 from romulus.core.failures import dump_failure
@@ -16,6 +16,7 @@ from romulus.core.transition import CloseWait, Closing, NewGeneration, Transitio
 from . import family, holding
 from .draft import Draft
 from .engine import CancelIn, Work
+from .operations import arming
 
 if TYPE_CHECKING:
     from .driver import RunDriver
@@ -33,6 +34,7 @@ def conclude(driver: RunDriver, draft: Draft) -> Transition | None:
         return holding.held(driver, draft, HoldKind.LIMIT, holding.history_limit(driver))
     family.start(driver, draft)
     arm(driver, draft)
+    arming.record_queued(driver, draft)
     if driver.armed or driver.queue or driver.queued or driver.unstarted or draft.answers:
         return _advance(driver, draft)
     return _park(driver, draft)
@@ -73,6 +75,8 @@ def _arm_one(driver: RunDriver, draft: Draft, command: Command) -> None:
     fragment = f'[{command.seq},{number},"{command.digest.hex()}"]'
     work = Work(driver, command, number, row, fragment)
     driver.armed[command.seq] = work
+    if isinstance(command.detail, OperationCall):
+        arming.armed(driver, draft, work)
     draft.arms.append(work)
     draft.changed = True
 
@@ -96,6 +100,10 @@ def _park(driver: RunDriver, draft: Draft) -> Transition:
     """Leave the run to its timers, waits and back-offs; a run with none of them is deadlocked."""
     due = driver.next_due()
     if due is None and not (driver.waits or driver.children):
+        held = arming.in_review(driver, draft)
+        if held is not None:
+            return held
+    if due is None and not (driver.waits or driver.children or driver.operations):
         return holding.held(driver, draft, HoldKind.DEADLOCK, holding.deadlock(driver))
     return _seal(driver, draft, Change.PARK, wake_at=due)
 
@@ -103,7 +111,10 @@ def _park(driver: RunDriver, draft: Draft) -> Transition:
 def freed(driver: RunDriver, draft: Draft, excluded: str | None) -> Transition:
     """Return the transition that gives the run back: attempts whose body never began are un-armed."""
     for seq in [seq for seq, work in driver.armed.items() if not work.begun]:
-        driver.engine.executor.withdraw(driver.armed.pop(seq))
+        work = driver.armed.pop(seq)
+        if isinstance(work.command.detail, OperationCall):
+            arming.unarm(driver, draft, work)
+        driver.engine.executor.withdraw(work)
     return _seal(driver, draft, Change.FREE, wake_at=0, excluded=excluded)
 
 
@@ -160,6 +171,7 @@ def _close_everything(driver: RunDriver, draft: Draft) -> None:
         draft.close(CloseWait(seq, Closing.WITHDRAWN))
     driver.waits.clear()
     driver.unstarted.clear()
+    driver.operations.clear()
 
 
 def _next_generation(driver: RunDriver, outcome: Continued) -> NewGeneration:
@@ -192,5 +204,5 @@ def _seal(
     return draft.seal(
         driver.run, driver.engine.owner.id, change, armed_text(driver), cancel_seq=driver.cancel_seen, digest=driver.digest,
         wake_at=wake_at, excluded=excluded, result=result, failure=failure, ended_by=ended_by, begins=begins,
-        parent=driver.parent,
+        parent=driver.parent, operates=driver.operates,
     )  # fmt: skip

@@ -6,18 +6,19 @@ import json
 from heapq import heappush
 from typing import TYPE_CHECKING
 
-from romulus.core.commands import CancelChild, ChildCall, Command, StepCall, TimerCall, WaitCall
+from romulus.core.commands import CancelChild, ChildCall, Command, OperationCall, StepCall, TimerCall, WaitCall
 from romulus.core.duration import to_datetime
 from romulus.core.errors import CleanUpTimeout, SerializationError, Undecodable
 from romulus.core.failures import dump_failure
 from romulus.core.instance import RunInfo
-from romulus.core.record import Entry, Kind, Record
+from romulus.core.record import About, Entry, Kind, Record
 from romulus.core.transition import CloseWait, Closing, NewWait
 
 from . import family
 from .draft import Draft
-from .engine import CancelIn, DueNow, EventIn, MessageIn, Outcome, TryAgain
+from .engine import CancelIn, DueNow, EventIn, MessageIn, OperationEnded, Outcome, TryAgain
 from .entries import entry_of, patches, record
+from .operations import arming
 
 if TYPE_CHECKING:
     from .driver import RunDriver
@@ -50,12 +51,16 @@ def _deliver(driver: RunDriver, draft: Draft) -> None:
     match delivery:
         case Outcome():
             _outcome(driver, draft, delivery)
+        case OperationEnded():
+            arming.ended(driver, draft, delivery)
         case TryAgain():
             _try_again(driver, draft, delivery)
         case DueNow():
             _due(driver, draft, delivery)
         case EventIn():
             _event(driver, draft, delivery)
+        case MessageIn() if delivery.message.about in (About.OPERATION, About.REVIEW):
+            arming.deliver(driver, draft, delivery.message)
         case MessageIn():
             family.deliver(driver, draft, delivery.message)
         case CancelIn():
@@ -98,7 +103,7 @@ def _due(driver: RunDriver, draft: Draft, due: DueNow) -> None:
         return
     command = driver.instance.open.get(due.seq)
     match command.detail if command is not None else None:
-        case StepCall() if command is not None and due.seq in driver.rows:
+        case (StepCall() | OperationCall()) if command is not None and due.seq in driver.rows:
             driver.queued.append(command)
         case TimerCall() if command is not None:
             draft.due(due.due)
@@ -173,6 +178,8 @@ def issued(driver: RunDriver, draft: Draft, command: Command) -> None:
     match detail:
         case StepCall():
             driver.queued.append(command)
+        case OperationCall():
+            arming.issued(driver, command)
         case TimerCall():
             heappush(driver.dues, (detail.due, command.seq))
         case WaitCall():
@@ -197,6 +204,8 @@ def _withdrawn(driver: RunDriver, draft: Draft, command: Command) -> None:
         draft.close(CloseWait(seq, Closing.WITHDRAWN))
     if isinstance(command.detail, ChildCall):
         family.withdrawn(driver, draft, command)
+    elif isinstance(command.detail, OperationCall):
+        arming.withdrawn(driver, draft, command)
 
 
 def still_due(driver: RunDriver, due: int, seq: int) -> bool:
@@ -208,7 +217,7 @@ def still_due(driver: RunDriver, due: int, seq: int) -> bool:
     command = driver.instance.open.get(seq)
     if command is None:
         return False
-    if isinstance(command.detail, StepCall):
+    if isinstance(command.detail, StepCall | OperationCall):
         row = driver.rows.get(seq)
         return row is not None and row.due == due and seq not in driver.armed
     return True

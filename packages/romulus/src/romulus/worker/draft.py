@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from romulus.core.machine import GUARDS_CANCEL, Change, after
+from romulus.core.operations import NewIntent, OperationMark, OperationState
 from romulus.core.record import AttemptRow, Entry, HoldKind, Message, Run
 from romulus.core.transition import Attach, CloseChild, CloseWait, Closing, NewChild, NewGeneration, NewWait, Transition
 
@@ -13,8 +14,8 @@ class Draft:
     """Collects entries, arms, waits and attempts; `seal` makes the transition of them."""
 
     __slots__ = (
-        "answers", "arms", "attaches", "attempts", "attributes", "bytes", "changed", "children", "closes", "closing", "entries", "id",
-        "not_before", "opens", "progressed", "settled", "taken",
+        "abandoned", "answers", "arms", "attaches", "attempts", "attributes", "bytes", "changed", "children", "closes", "closing",
+        "entries", "forsaken", "id", "intents", "marks", "not_before", "opens", "progressed", "settled", "taken",
     )  # fmt: skip
 
     def __init__(self, transition_id: int) -> None:
@@ -32,6 +33,10 @@ class Draft:
         self.taken: list[int] = []  # inbox messages
         self.answers: list[Message] = []  # delivered once the transition is durable
         self.attributes: str | None = None
+        self.intents: dict[int, NewIntent] = {}
+        self.marks: list[OperationMark] = []
+        self.forsaken: list[int] = []  # operations whose outcome is in an entry
+        self.abandoned: list[int] = []  # operations that the code no longer awaits
         self.not_before: int | None = None
         self.progressed = False
         self.changed = False  # something without an entry changed: armed, attempts, waits
@@ -90,6 +95,16 @@ class Draft:
         self.taken.append(message)
         self.changed = True
 
+    def intend(self, intent: NewIntent) -> None:
+        """Record an operation, or arm it."""
+        self.intents[intent.seq] = intent
+        self.changed = True
+
+    def mark(self, mark: OperationMark) -> None:
+        """Say what an operation becomes."""
+        self.marks.append(mark)
+        self.changed = True
+
     def outcomes_only(self) -> None:
         """Forget what the code asked for: a replay asks for it again."""
         self.opens.clear()
@@ -98,6 +113,9 @@ class Draft:
         self.attaches.clear()
         self.closing.clear()
         self.answers.clear()
+        self.intents.clear()
+        self.marks[:] = [mark for mark in self.marks if mark.before is not OperationState.QUEUED]
+        self.abandoned.clear()
         self.attributes = None
 
     def seal(
@@ -117,6 +135,7 @@ class Draft:
         ended_by: int | None = None,
         begins: NewGeneration | None = None,
         parent: bool = False,
+        operates: bool = False,
     ) -> Transition:
         """Return the transition that *change* and everything collected make of *run*."""
         return Transition(
@@ -125,5 +144,6 @@ class Draft:
             cancel_seq if change in GUARDS_CANCEL else None, self.not_before, self.progressed, wake_at, digest, excluded,
             tuple(self.attempts.values()), self.settled, tuple(self.opens.values()), self.closes,
             hold, result, failure, ended_by, begins, self.children, self.attaches, self.closing, self.taken, self.attributes,
-            child=run.depth > 0, parent=parent,
+            child=run.depth > 0, parent=parent or operates, intents=tuple(self.intents.values()), marks=self.marks,
+            forsaken=self.forsaken + self.abandoned, operates=operates,
         )  # fmt: skip

@@ -11,6 +11,7 @@ from romulus.authoring.logger import release
 from romulus.core.commands import Command
 from romulus.core.instance import Instance
 from romulus.core.machine import GUARDS_CANCEL, TERMINAL, Change, RunStatus
+from romulus.core.operations import OperationState
 from romulus.core.record import AttemptRow, Entry, Generation, HoldKind, Kind, Message, Record, Run
 from romulus.core.seeds import Seeds
 from romulus.core.transition import NewChild, Transition, Verdict
@@ -19,6 +20,7 @@ from romulus.store.contract import INBOX_MAX, BatchRejected
 from . import conclude, deliveries, holding
 from .draft import Draft
 from .engine import CancelIn, Delivery, DueNow, Engine, EventIn, MessageIn, Outcome, Work
+from .operations.arming import Tracked
 
 
 class RunDriver:
@@ -31,8 +33,8 @@ class RunDriver:
     # fmt: off
     __slots__ = (
         "_later", "_patches", "armed", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues", "engine",
-        "generation", "gone", "in_flight", "instance", "messages", "more", "parent", "queue", "queued", "reservations", "reserved",
-        "rows", "run", "starting", "taken_up", "timer", "unstarted", "waiting_slot", "waits", "warned",
+        "generation", "gone", "in_flight", "instance", "messages", "more", "operates", "operations", "parent", "queue", "queued",
+        "reservations", "reserved", "rows", "run", "starting", "taken_up", "timer", "unstarted", "waiting_slot", "waits", "warned",
     )
     # fmt: on
 
@@ -53,6 +55,9 @@ class RunDriver:
         self.messages: set[int] = set()  # keys read in this claim: none is delivered twice
         self.more = False  # the inbox may hold more than was read
         self.parent = False  # the generation has started children
+        self.operations: dict[int, Tracked] = {}  # by seq: the code awaits them
+        self.operates = False  # the generation has recorded operations
+        instance.unsent = self._unsent
         self.dues: list[tuple[int, int]] = []  # heap of (store µs, seq): timers, deadlines, back-offs; stale ones are skipped
         self.in_flight: Draft | None = None
         self.cancel_seen = record.run.cancel_seq
@@ -286,6 +291,8 @@ class RunDriver:
             self.engine.observer.applied(self, transition)
         if draft.children or draft.attaches or draft.closing:
             self.engine.store.hub.poke()
+        if any(mark.due is not None for mark in transition.marks):
+            self.engine.operations.settler.poke()
         if transition.change is not Change.ADVANCE:
             self._over(transition)
             return
@@ -364,6 +371,11 @@ class RunDriver:
             self.reserved -= 1
             self.engine.slots.give()
 
+    def _unsent(self, seq: int) -> bool:
+        """Return whether nothing of an operation was sent."""
+        tracked = self.operations.get(seq)
+        return tracked is not None and tracked.state is OperationState.QUEUED
+
     # ---- due times -------------------------------------------------------------------------------
 
     def next_due(self) -> int | None:
@@ -399,6 +411,10 @@ class RunDriver:
             self.queue.append(DueNow(due, seq))
             found = True
         return found
+
+    def due_at(self, due: int, seq: int) -> None:
+        """Note the due time of a command."""
+        heapq.heappush(self.dues, (due, seq))
 
     def _stop_timer(self) -> None:
         if self.timer is not None:

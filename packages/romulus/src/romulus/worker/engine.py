@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from romulus.authoring.registry import Registry
 from romulus.core.commands import Command, WorkflowSpec
 from romulus.core.instance import Instance, RunInfo
+from romulus.core.operations import Ending
 from romulus.core.ports import Host
 from romulus.core.record import AttemptRow, Deposit, Message, Record, Run
 from romulus.core.seeds import Seeds
@@ -24,6 +25,7 @@ from .watchdog import Watchdog
 if TYPE_CHECKING:
     from .driver import RunDriver
     from .executor import Executor
+    from .operations import Operations
 
 
 class Owner(Protocol):
@@ -87,6 +89,7 @@ class Engine:
     watchdog: Watchdog
     observer: Observer | None = None
     executor: Executor = field(init=False)
+    operations: Operations = field(init=False)
     _transitions: int = 0
 
     def next_transition_id(self) -> int:
@@ -137,6 +140,19 @@ class TryAgain:
 
 
 @dataclass(slots=True, eq=False)
+class OperationEnded:
+    """A send of an operation ended, or was not begun."""
+
+    work: Work
+    ending: Ending
+    body: bytes = b""  # sealed: the result, or the failure
+    value: object = None  # decoded again from the body, where it returned
+    row: AttemptRow | None = None  # of the next send, where it raised NotSent
+    applied: bool = False  # the provider took it, although its result cannot be stored
+    report: Callable[[], object] | None = None  # tells the store instead, where the run no longer waits for it
+
+
+@dataclass(slots=True, eq=False)
 class DueNow:
     """A timer, deadline or back-off has come due."""
 
@@ -168,6 +184,9 @@ class MessageIn:
     message: Message
 
 
-Delivery = Outcome | TryAgain | DueNow | EventIn | CancelIn | MessageIn
+Delivery = Outcome | OperationEnded | TryAgain | DueNow | EventIn | CancelIn | MessageIn
 
-__all__ = ["CancelIn", "Delivery", "DueNow", "Engine", "EventIn", "MessageIn", "Outcome", "Owner", "Record", "TryAgain", "Work"]
+__all__ = [
+    "CancelIn", "Delivery", "DueNow", "Engine", "EventIn", "MessageIn", "OperationEnded", "Outcome", "Owner", "Record",
+    "TryAgain", "Work",
+]  # fmt: skip

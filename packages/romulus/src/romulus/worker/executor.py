@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 from romulus.authoring.current import Attempt, attempt_var
 from romulus.authoring.resource import ResourceSet
 from romulus.core.attempts import after_failure
-from romulus.core.commands import StepCall, StepSpec
+from romulus.core.commands import OperationCall, StepCall, StepSpec
 from romulus.core.errors import DefinitionError, SerializationError, StepTimeout
 from romulus.core.failures import dump_failure
 
 from .beats import Heartbeat, last_details
 from .engine import Engine, Outcome, TryAgain, Work
+from .operations import arming
 
 if TYPE_CHECKING:
     from .transactional import Transactional
@@ -32,6 +33,9 @@ class Executor:
 
     def begin(self, work: Work) -> None:
         """Start the body of an attempt whose arming is durable."""
+        if isinstance(work.command.detail, OperationCall):
+            arming.begin(work)
+            return
         call = cast("StepCall", work.command.detail)
         spec = call.spec
         work.begun = True
@@ -60,8 +64,17 @@ class Executor:
         if not work.begun:
             self._engine.slots.give()
             return
+        if isinstance(work.command.detail, OperationCall):
+            self._withdraw_operation(work)
+            return
         work.token.cancelled = True
         if work.handle is not None:
+            work.handle.cancel()
+
+    def _withdraw_operation(self, work: Work) -> None:
+        """Let a send go on, which is reported late, unless its claim is lost: then as little as possible may still leave."""
+        owner = self._engine.owner
+        if work.handle is not None and (owner.stopping or not owner.may_arm()):
             work.handle.cancel()
 
     async def ended(self) -> None:

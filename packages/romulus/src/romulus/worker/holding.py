@@ -36,7 +36,7 @@ def held(driver: RunDriver, draft: Draft, kind: HoldKind, reason: str) -> Transi
     return draft.seal(
         driver.run, driver.engine.owner.id, Change.HOLD, armed_text(driver),
         cancel_seq=driver.cancel_seen, digest=driver.run.digest, hold=(kind, reason), excluded=excluded,
-        parent=driver.parent,
+        parent=driver.parent, operates=driver.operates,
     )  # fmt: skip
 
 
@@ -53,6 +53,8 @@ def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error
         again.entries.extend(entry._replace(transition=again.id) for entry in transition.entries)
         again.settled.extend(transition.settled)
         again.taken.extend(transition.taken)
+        again.marks.extend(transition.marks)
+        again.forsaken.extend(draft.forsaken)
         again.closes.extend(draft.closes)
         again.not_before, again.progressed = transition.not_before, transition.progressed
     return held(driver, again, HoldKind.COMMIT, reason)

@@ -40,7 +40,7 @@ class Loader:
         if cached is not None:
             self._memory.enter(cached)
             takeup.resume(cached, record)
-        elif record.run.position == 0 and not record.parent:
+        elif record.run.position == 0 and not (record.parent or record.operates):
             self._begin(record)
         else:
             self.rebuild(record)
@@ -98,6 +98,9 @@ class Loader:
             if record.parent:
                 listed = partial(self._engine.store.children, record.generation.key)
                 record.children = await patient(host, self._engine.settings.poll, listed)
+            if record.operates:
+                awaited = partial(self._engine.store.operations_of, record.generation.key)
+                record.operations = await patient(host, self._engine.settings.poll, awaited)
         except holding.HELD as error:
             reason = error
             await in_callback(host, lambda: takeup.refuse(driver, reason))

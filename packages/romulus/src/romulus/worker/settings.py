@@ -25,6 +25,9 @@ class WorkerSettings:
     claim_max: int = 500  # runs claimed at once
     turn_entries_max: int = 200  # journal entries in one transition
     turn_children_max: int = 1_000  # children started by one transition
+    turn_intents_max: int = 1_000  # operations recorded by one transition beyond those it arms
+    settling_max: int = 50  # unknown operations that are looked up or sent again at once
+    lookups_per_second_max: int = 500
     turn_bytes_max: int = 1024 * 1024  # bytes of entries in one transition
     cancel_grace: int = 3_600 * SECOND  # store time that code may take to clean up after a cancel
     event_retention: int = 30 * 86_400 * SECOND  # store time that events are kept, matched ones longer

@@ -7,7 +7,7 @@ from heapq import heappush
 from typing import TYPE_CHECKING
 
 from romulus.core.attempts import LossHold, after_loss
-from romulus.core.commands import Command, StepCall
+from romulus.core.commands import Command, OperationCall, StepCall
 from romulus.core.errors import Mismatch
 from romulus.core.expecting import expected_wait
 from romulus.core.record import Armed, AttemptRow, HoldKind, Record
@@ -17,6 +17,7 @@ from . import deliveries, family, holding
 from .deliveries import DEADLINE
 from .draft import Draft
 from .engine import CancelIn, EventIn
+from .operations import arming
 
 if TYPE_CHECKING:
     from .driver import RunDriver
@@ -27,6 +28,7 @@ def take_up(driver: RunDriver, record: Record) -> None:
     draft = Draft(driver.engine.next_transition_id())
     try:
         family.take_up(driver, draft, record)
+        arming.take_up(driver, draft, record)
         _open_waits(driver, draft, record)
         _attempts(driver, draft, record)
         hold = _lost(driver, draft, record)
@@ -76,7 +78,7 @@ def _open_waits(driver: RunDriver, draft: Draft, record: Record) -> None:
         if wait.deadline is not None:
             heappush(driver.dues, (wait.deadline, wait.seq))
     for command in driver.instance.take_issued():
-        if command.seq not in driver.waits and command.seq not in driver.children:
+        if command.seq not in driver.waits and command.seq not in driver.children and command.seq not in driver.operations:
             deliveries.issued(driver, draft, command)
 
 
@@ -99,7 +101,7 @@ def _lost(driver: RunDriver, draft: Draft, record: Record) -> str | None:
     hold = None
     for armed in parse_armed(record.run.armed):
         command = _asked(driver, armed.seq, armed.digest)
-        if command is None:
+        if command is None or isinstance(command.detail, OperationCall):  # what became of an operation, its own record says
             draft.changed = True
             continue
         answer = _after_loss(driver, record, command, armed)
@@ -135,7 +137,7 @@ def _asked(driver: RunDriver, seq: int, digest: str) -> Command | None:
     command = driver.instance.open.get(seq)
     if command is None and seq <= driver.instance.seq:
         return None
-    if command is None or not isinstance(command.detail, StepCall) or command.digest.hex() != digest:
+    if command is None or not isinstance(command.detail, StepCall | OperationCall) or command.digest.hex() != digest:
         asked = "nothing" if command is None else f"{command.kind} {command.name!r}"
         raise Mismatch(driver.instance.position, f"an attempt at command {seq} with other name or arguments", asked)
     return command

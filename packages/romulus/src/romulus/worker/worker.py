@@ -28,6 +28,7 @@ from .lease import LeaseKeeper
 from .loader import Loader
 from .maintenance import Maintenance
 from .memory import Memory
+from .operations import Operations
 from .patience import patient
 from .salvage import finished, outcomes_alone
 from .settings import WorkerSettings
@@ -65,6 +66,7 @@ class Worker:
             Watchdog(host, self.settings.activation_limit, self.settings.activation_landing), observer,
         )  # fmt: skip
         self.resources = resources or ResourceSet(registry.resources)
+        self.engine.operations = Operations(self.engine, self.resources)
         self.engine.executor = Executor(self.engine, self.resources, Transactional(self.engine))
         self.memory = Memory(self.settings.cache_max)
         self.loader = Loader(self.engine, self.memory, self._unopened)
@@ -87,6 +89,7 @@ class Worker:
         self.engine.watchdog.start()
         self.engine.committer.start()
         self.maintenance.start()
+        self.engine.operations.start()
         if self.engine.observer is not None:
             await self.engine.observer.start(self.host)
         self._unlisten = self.store.hub.listen(self.claimer.poke)
@@ -114,6 +117,7 @@ class Worker:
         self.engine.watchdog.stop()
         self._unlisten()
         self.memory.clear()
+        await self.engine.operations.stop()
         if self._keeper is not None:
             self._keeper.stop()
         await self._quiet("deregistered", self.store.deregister(self.id))
@@ -129,6 +133,7 @@ class Worker:
         await self.loader.stop()
         await self.maintenance.stop()
         await self.engine.committer.stop()
+        await self.engine.operations.crash()
         self.engine.watchdog.stop()
         self._unlisten()
         self.memory.clear()
@@ -145,7 +150,7 @@ class Worker:
     def let_go(self, driver: RunDriver) -> None:
         """Forget a run that is no longer in progress here."""
         self.memory.leave(driver)
-        if driver.run.status is RunStatus.WAITING and (driver.waits or driver.children or driver.queue):
+        if driver.run.status is RunStatus.WAITING and (driver.waits or driver.children or driver.operations or driver.queue):
             self.claimer.poke()
         elif driver.run.status in (RunStatus.WAITING, RunStatus.PENDING):
             self.claimer.due_at(driver.run.wake_at)
@@ -155,6 +160,7 @@ class Worker:
     def rebuild(self, driver: RunDriver, refused: Transition | None = None) -> None:
         """Take a run again whose transition was refused; it is lost if its claim is no longer ours."""
         outcomes = finished(driver, refused)
+        self.engine.operations.salvage(driver, refused)
         driver.drop()
         self.memory.leave(driver)
         self._spawn(self._reclaim(driver.run, outcomes), f"reclaim {driver.run.id}")

@@ -231,7 +231,7 @@ def _notes(session: Session, key: int) -> int:
 def _tell(session: Session, before: OperationRow, row: OperationRow, to: RunStatus, now: int) -> None:
     """Tell the run that awaits the operation: its outcome, or that it waits for a person, or no longer does."""
     if row.state in SETTLED:
-        info = json.dumps([row.id, row.state, row.sends])
+        info = json.dumps([row.id, row.state, row.sends, row.hold_reason], ensure_ascii=False)
         given: tuple[Any, ...] = (row.run, row.generation, About.OPERATION, row.seq, row.failed, row.body, info)
     elif OperationState.HELD in (before.state, row.state):
         given = (row.run, row.generation, About.REVIEW, row.seq, False, b"", row.hold_reason)

@@ -1,0 +1,69 @@
+"""Operations over httpx: which answers are definite, and the key header. Needs the extra `http`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from romulus.core.errors import NotSent, Rejected
+
+if TYPE_CHECKING:
+    import httpx
+
+    from romulus.authoring.operation import Operation
+
+IN_PROGRESS = 409  # the first request with the key is still being worked
+TOO_MANY = 429
+TOO_EARLY = 425
+REQUEST_TIMEOUT = 408
+
+
+class NoAnswer(Exception):
+    """The provider's answer leaves open whether it applied the request: the operation becomes unknown."""
+
+
+def headers(op: Operation) -> dict[str, str]:
+    """Return the header that carries the operation's ID as its idempotency key."""
+    return {"Idempotency-Key": op.id}
+
+
+def outcome(value: httpx.Response | Exception, /, *, not_applied: Iterable[int] = ()) -> httpx.Response:
+    """Return a successful response; raise what any other answer, or the exception that came instead, means for an operation.
+
+    | answer | means |
+    |---|---|
+    | 2xx | returned |
+    | connection refused, DNS, connect timeout, pool timeout, a URL or request that httpx refuses to send | `NotSent` |
+    | 429 | `NotSent`: the provider refused to look at it, so it is sent again later |
+    | 408, 409, 425 | `NoAnswer`: a request with the same key may be in progress |
+    | other 4xx | `Rejected` |
+    | 3xx, 5xx | `NoAnswer`, unless the status is among *not_applied*: then `NotSent` |
+    | read or write timeout, protocol error, connection lost | `NoAnswer` |
+
+    Raises:
+        NotSent, Rejected, NoAnswer.
+    """
+    if isinstance(value, Exception):
+        raise _meaning(value) from value
+    status = value.status_code
+    if value.is_success:
+        return value
+    if status == TOO_MANY or status in not_applied:
+        raise NotSent(_sentence(value))
+    if value.is_client_error and status not in (REQUEST_TIMEOUT, IN_PROGRESS, TOO_EARLY):
+        raise Rejected(_sentence(value))
+    raise NoAnswer(_sentence(value))
+
+
+def _meaning(error: Exception) -> Exception:
+    import httpx
+
+    never_left = (
+        httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError,
+    )  # fmt: skip
+    text = f"{type(error).__name__}: {error}"
+    return NotSent(text) if isinstance(error, never_left) else NoAnswer(text)
+
+
+def _sentence(response: httpx.Response) -> str:
+    return f"{response.request.method} {response.request.url.copy_with(query=None)} answered {response.status_code}"

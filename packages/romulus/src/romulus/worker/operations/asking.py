@@ -1,0 +1,100 @@
+"""Lookups: the provider is asked what became of an operation, and whatever the answer is becomes a report."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from typing import Any
+
+from romulus.authoring.current import Attempt, attempt_var
+from romulus.authoring.operation import Operation
+from romulus.authoring.resource import ResourceSet
+from romulus.core.commands import OperationSpec
+from romulus.core.duration import to_datetime
+from romulus.core.errors import RomulusError, SerializationError
+from romulus.core.failures import describe_failure, dump_failure
+from romulus.core.info import RunInfo
+from romulus.core.operations import Applied, NotApplied, OperationRow, Report, ReportKind, Step, Unknown, after_silence, why_stuck
+from romulus.worker.engine import Engine
+
+K = ReportKind
+
+
+def operation_of(row: OperationRow) -> Operation:
+    """Return what the user's functions are handed of *row*."""
+    first = None if row.first_sent_at is None else to_datetime(row.first_sent_at)
+    return Operation(row.id, max(row.sends, 1), row.fence, first)
+
+
+def run_of(row: OperationRow) -> RunInfo:
+    """Return what is known of the run of *row*."""
+    return RunInfo(row.run_id, row.workflow, row.version, to_datetime(row.created_at), row.namespace, 0)
+
+
+class Asker:
+    """Runs lookups."""
+
+    def __init__(self, engine: Engine, resources: ResourceSet) -> None:
+        self._engine, self._resources = engine, resources
+
+    async def ask(self, row: OperationRow, spec: OperationSpec) -> Report:
+        """Return what the provider says of *row*. Never raises."""
+        if spec.extras.lookup is None:
+            why = "its lookup is no longer in the code: deploy the code that has it, or resolve it by hand"
+            return self._report(row, K.LOOKED_WRONG, why=why)
+        try:
+            plain = self._engine.registry.vault.open(row.arguments, f"arguments of operation {row.name!r}")
+            args, kwargs = spec.arguments.load(plain)
+        except RomulusError as error:
+            return self._report(row, K.LOOKED_WRONG, why=f"its lookup cannot be called: {error}")
+        try:
+            answer = await self._call(row, spec, args, kwargs)
+        except Exception as error:  # noqa: BLE001  a lookup may raise anything: it is no answer
+            return self.silence(row, spec, f"its lookup raised {describe_failure(dump_failure(error))}", dump_failure(error))
+        return self._answered(row, spec, answer)
+
+    async def _call(self, row: OperationRow, spec: OperationSpec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the lookup within the time one send may take."""
+        lookup: Any = spec.extras.lookup
+        context = contextvars.Context()
+        token = Attempt(run_of(row), spec.name, row.seq, row.sends, row.fence, b"", key=row.id, resources=self._resources)
+        context.run(attempt_var.set, token)
+        async with asyncio.timeout(row.protocol.timeout / 1_000_000):
+            if asyncio.iscoroutinefunction(lookup):
+                return await self._engine.host.spawn(lookup(operation_of(row), *args, **kwargs), context=context)
+            return await self._engine.host.in_pool(lambda: context.run(lookup, operation_of(row), *args, **kwargs))
+
+    def _answered(self, row: OperationRow, spec: OperationSpec, answer: Any) -> Report:
+        match answer:
+            case Applied():
+                return self._applied(row, spec, answer.value)
+            case NotApplied():
+                left = spec.retry.max_attempts is None or row.sends < spec.retry.max_attempts
+                return self._report(row, K.LOOKED_ABSENT, retry_at=self._engine.store.estimated_now() if left else None)
+            case Unknown():
+                return self.silence(row, spec, f"its lookup cannot tell: {answer.reason or 'no reason given'}")
+            case _:
+                given = type(answer).__name__
+                return self._report(row, K.LOOKED_WRONG, why=f"its lookup returned {given}, not Applied, NotApplied or Unknown")
+
+    def _applied(self, row: OperationRow, spec: OperationSpec, value: Any) -> Report:
+        try:
+            body = self._engine.registry.vault.seal(spec.value.dump(value)[0], f"the result of operation {row.name!r}")
+        except (SerializationError, RomulusError) as error:
+            why = f"its lookup says applied, with what is no result of it ({type(value).__name__}): {error}"
+            return self._report(row, K.LOOKED_WRONG, why=why, applied=True)
+        return self._report(row, K.LOOKED_APPLIED, body=body)
+
+    def silence(self, row: OperationRow, spec: OperationSpec, why: str, failure: bytes = b"") -> Report:
+        """Return what follows where no answer came: another lookup later, a send under the key, or a person."""
+        engine, retry = self._engine, spec.lookup_retry
+        now, looks = engine.store.estimated_now(), row.looks + 1
+        note = engine.registry.vault.seal_failure(failure, f"the failure of the lookup of operation {row.name!r}") if failure else b""
+        if retry.max_attempts is None or looks < retry.max_attempts:
+            return self._report(row, K.LOOKED_UNKNOWN, retry_at=now + retry.delay(looks, engine.random01()), why=why, note=note)
+        if after_silence(row, now, spec.retry.max_attempts) is Step.KEY:
+            return self._report(row, K.KEY, retry_at=now, note=note)
+        return self._report(row, K.LOOKED_UNKNOWN, why=f"{why} (asked {looks} times), and {why_stuck(row.protocol, row.sends)}", note=note)
+
+    def _report(self, row: OperationRow, kind: ReportKind, **more: Any) -> Report:
+        return Report(row.namespace, row.id, kind, self._engine.owner.id, row.fence, **more)

@@ -1,0 +1,180 @@
+"""Runs an operation's body and says how it ended; the outcome of a send is never guessed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any
+
+from romulus.authoring.current import Attempt, attempt_var
+from romulus.authoring.operation import Operation
+from romulus.authoring.resource import ResourceSet
+from romulus.core.commands import OperationSpec
+from romulus.core.errors import DefinitionError, NotSent, OperationRejected, Rejected, RomulusError, SerializationError
+from romulus.core.failures import dump_failure
+from romulus.core.info import RunInfo
+from romulus.core.operations import Ending
+from romulus.worker.engine import Engine
+
+
+@dataclass(slots=True)
+class Sent:
+    """How a send ended."""
+
+    ending: Ending
+    body: bytes  # sealed: the result, or the failure
+    value: Any = None  # decoded again from the body, where it returned
+    error: BaseException | None = None
+    applied: bool = False  # the provider took it, although its result cannot be stored
+
+
+@dataclass(slots=True, eq=False)
+class Send:
+    """One send of an operation: its ID is stored, it is armed, and its claim was checked a moment ago."""
+
+    spec: OperationSpec
+    operation: Operation
+    arguments: bytes  # plaintext
+    run: RunInfo
+    seq: int
+    context: Context
+    ended: Callable[[Sent], object]  # once; what comes after a timeout goes to `late`
+    late: Callable[[Sent], object]
+    free: Callable[[], object]  # once, when nothing of the body runs any more
+    handle: Any = None
+    told: bool = False
+
+
+class Sender:
+    """Runs bodies: at once where they cannot suspend, as tasks, or in the pool."""
+
+    def __init__(self, engine: Engine, resources: ResourceSet) -> None:
+        self._engine, self._resources = engine, resources
+
+    def begin(self, send: Send) -> None:
+        """Run the body. Its ending is told in a plain callback, or before this returns."""
+        spec = send.spec
+        try:
+            self._engine.registry.admit_operation(spec)
+            args, kwargs = spec.arguments.load(send.arguments)
+        except RomulusError as error:  # nothing of it can have left
+            self._end(send, self._failed(spec, Ending.NOT_SENT_LAST, error))
+            return
+        op = send.operation
+        token = Attempt(send.run, spec.name, send.seq, op.attempt, op.fence, b"", key=op.id, resources=self._resources)
+        send.context.run(attempt_var.set, token)
+        if not spec.is_async:
+            self._in_thread(send, args, kwargs)
+        elif spec.suspends:
+            self._in_task(send, args, kwargs)
+        else:
+            self._at_once(send, args, kwargs)
+
+    # ---- the ways a body runs --------------------------------------------------------------------
+
+    def _at_once(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        try:
+            value = send.context.run(_drive, send.spec, send.operation, args, kwargs)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  a body may raise anything
+            self._end(send, self.judge(send.spec, error))
+        else:
+            self._end(send, self.returned(send.spec, value))
+
+    def _in_task(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        body = _await(send.spec, send.spec.fn(send.operation, *args, **kwargs))
+        task = self._engine.host.spawn(body, context=send.context, name=f"{send.run.id}/{send.spec.name}")
+        send.handle = task
+        task.add_done_callback(lambda done: self._end(send, self._of(send.spec, done)))
+
+    def _in_thread(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Run a `def` body in the pool. A thread cannot be stopped: past its timeout what it comes to is late evidence."""
+        spec = send.spec
+        future = self._engine.host.in_pool(lambda: send.context.run(spec.fn, send.operation, *args, **kwargs))
+        timer = self._engine.host.call_later(spec.timeout, lambda: self._tell(send, self.judge(spec, _Late(late_text(spec)))))
+
+        def done(finished: asyncio.Future[Any]) -> None:
+            timer.cancel()
+            self._end(send, self._of(spec, finished))
+
+        future.add_done_callback(done)
+
+    # ---- how it ended ----------------------------------------------------------------------------
+
+    def _of(self, spec: OperationSpec, done: asyncio.Future[Any]) -> Sent:
+        if done.cancelled():
+            return self.judge(spec, asyncio.CancelledError("cancelled while it was sent"))
+        error = done.exception()
+        return self.returned(spec, done.result()) if error is None else self.judge(spec, error)
+
+    def _end(self, send: Send, sent: Sent) -> None:
+        send.free()
+        if send.told:
+            send.late(sent)
+        else:
+            self._tell(send, sent)
+
+    def _tell(self, send: Send, sent: Sent) -> None:
+        send.told = True
+        send.ended(sent)
+
+    def returned(self, spec: OperationSpec, value: object) -> Sent:
+        """Return the success with *value*; one that cannot be stored leaves open what the result is, not whether it was applied."""
+        try:
+            plain, again = spec.value.dump(value)
+            return Sent(Ending.RETURNED, self._engine.registry.vault.seal(plain, f"the result of operation {spec.name!r}"), again)
+        except (SerializationError, DefinitionError) as error:
+            sent = self._failed(spec, Ending.RAISED, error)
+            sent.applied = True
+            return sent
+
+    def judge(self, spec: OperationSpec, error: BaseException) -> Sent:
+        """Return what a body that raised *error* comes to: definite only where it says so."""
+        match error:
+            case Rejected():
+                refused = OperationRejected(str(error))
+                refused.__cause__ = error
+                return self._failed(spec, Ending.REJECTED, refused)
+            case NotSent():
+                return self._failed(spec, Ending.NOT_SENT, error)
+            case _Late():
+                return self._failed(spec, Ending.TIMEOUT, TimeoutError(str(error)))
+            case asyncio.CancelledError():
+                return self._failed(spec, Ending.CANCELLED, error)
+            case _:
+                return self._failed(spec, Ending.RAISED, error)
+
+    def _failed(self, spec: OperationSpec, ending: Ending, error: BaseException) -> Sent:
+        body = self._engine.registry.vault.seal_failure(dump_failure(error), f"the failure of operation {spec.name!r}")
+        return Sent(ending, body, error=error)
+
+
+class _Late(Exception):
+    """A send ran past its timeout."""
+
+
+def late_text(spec: OperationSpec) -> str:
+    """Return the words of a timeout."""
+    return f"operation {spec.name!r} ran past its timeout of {spec.timeout / 1_000_000:g} s"
+
+
+def _drive(spec: OperationSpec, operation: Operation, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a coroutine that never suspends."""
+    coroutine = spec.fn(operation, *args, **kwargs)
+    try:
+        coroutine.send(None)
+    except StopIteration as stop:
+        return stop.value
+    coroutine.close()
+    raise RuntimeError(f"operation {spec.name!r} suspended although its code has no await")
+
+
+async def _await(spec: OperationSpec, body: Any) -> Any:
+    try:
+        async with asyncio.timeout(spec.timeout / 1_000_000) as scope:
+            return await body
+    except TimeoutError as error:
+        if not scope.expired():
+            raise
+        raise _Late(late_text(spec)) from error

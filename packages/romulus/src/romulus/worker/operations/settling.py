@@ -1,0 +1,171 @@
+"""Settles unknown operations, of any run and also after it has ended: looks them up, sends them again, or has a person look."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import json
+from typing import TYPE_CHECKING, Final
+
+from romulus.core.commands import OperationSpec
+from romulus.core.errors import CommitUnknown, RomulusError
+from romulus.core.operations import (
+    Ending,
+    OperationEvent,
+    OperationRow,
+    OperationState,
+    Report,
+    ReportKind,
+    Step,
+    after,
+    next_step,
+    why_stuck,
+)
+from romulus.worker.engine import Engine
+from romulus.worker.patience import forever
+
+from .asking import Asker, operation_of, run_of
+from .pacing import Pace
+from .sending import Send, Sent
+
+if TYPE_CHECKING:
+    from .telling import Operations
+
+LOST: Final = after(OperationState.ARMED, OperationEvent.LOSE)
+
+
+class Settler:
+    """One loop: claim what is due, work each in a task of its own, a bounded number at once."""
+
+    def __init__(self, engine: Engine, operations: Operations) -> None:
+        self._engine, self._operations = engine, operations
+        self._names = tuple(engine.registry.operations)
+        self._asker = Asker(engine, operations.resources)
+        self._pace = Pace(engine.host, engine.settings.lookups_per_second_max)
+        self._poked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._working: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Begin, unless there is nothing that could be settled here."""
+        if self._names:
+            work = forever(self._engine.host, self._engine.settings.poll, "settling operations", self._pass)
+            self._task = self._engine.host.spawn(work, name="romulus-settler")
+
+    async def stop(self) -> None:
+        """Settle nothing more: what is being looked up is left to others, what is being sent ends."""
+        tasks = [*self._working] if self._task is None else [self._task, *self._working]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def poke(self) -> None:
+        """Look soon."""
+        self._poked.set()
+
+    def due_at(self, due: int) -> None:
+        """Look when *due* (store µs) has come."""
+        left = due - self._engine.store.estimated_now()
+        if left <= 0:
+            self.poke()
+        elif left < self._engine.settings.poll:
+            self._engine.host.call_later(left, self.poke)
+
+    async def _pass(self) -> None:
+        self._poked.clear()
+        room = self._engine.settings.settling_max - len(self._working)
+        if room > 0 and not self._engine.owner.stopping and self._engine.owner.may_arm():
+            await self._take(room)
+        await self._wait()
+
+    async def _take(self, room: int) -> None:
+        engine = self._engine
+        try:
+            taken = await engine.store.take_operations(engine.owner.id, engine.owner.namespace, self._names, room, LOST)
+        except CommitUnknown:
+            engine.owner.doubt()  # operations may be claimed in this worker's name that nobody here knows of
+            raise
+        for row in taken.rows:
+            task = engine.host.spawn(self._work(row), name=f"settle {row.id}")
+            self._working.add(task)
+            task.add_done_callback(self._done)
+        if taken.next_due is not None:
+            self.due_at(taken.next_due)
+
+    async def _wait(self) -> None:
+        handle = self._engine.host.call_later(self._engine.settings.poll, self.poke)
+        try:
+            await self._poked.wait()
+        finally:
+            handle.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        self.poke()
+
+    async def _work(self, row: OperationRow) -> None:
+        """Do the next thing about one operation."""
+        spec = self._engine.registry.operations[row.name]
+        match next_step(row, self._engine.store.estimated_now(), spec.retry.max_attempts):
+            case Step.LOOK:
+                await self._pace.turn()
+                await self._operations.report(await self._asker.ask(row, spec))
+            case Step.SEND:
+                await self._send(row, spec)
+            case Step.KEY:
+                due = self._engine.store.estimated_now() + spec.retry.delay(max(row.sends, 1), self._engine.random01())
+                await self._operations.report(self._report(row, ReportKind.KEY, retry_at=due))
+            case Step.HOLD:
+                await self._operations.report(self._report(row, ReportKind.STUCK, why=why_stuck(row.protocol, row.sends)))
+
+    async def _send(self, row: OperationRow, spec: OperationSpec) -> None:
+        """Arm the operation, durably; check the lease once more; then send it."""
+        engine = self._engine
+        latest = engine.store.estimated_now() + engine.settings.lease
+        armed = await self._operations.report(self._report(row, ReportKind.ARMED, may_leave_until=latest + spec.timeout))
+        if armed is None or not armed.changed:
+            return
+        if not engine.owner.may_arm() or engine.store.estimated_now() >= latest:
+            await self._operations.report(self._report(row, ReportKind.UNBEGUN))
+            return
+        sent = await self._sent(armed.row, spec)
+        await self._operations.report(self._of(row, spec, sent))
+
+    async def _sent(self, row: OperationRow, spec: OperationSpec) -> Sent:
+        """Run the body to its end; stopping the settler leaves it running, and its result comes late."""
+        engine = self._engine
+        try:
+            arguments = engine.registry.vault.open(row.arguments, f"arguments of operation {row.name!r}")
+        except RomulusError as error:
+            return Sent(Ending.NOT_SENT, b"", error=error)
+        ended: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
+        send = Send(
+            spec, operation_of(row), arguments, run_of(row), row.seq, contextvars.Context(),
+            ended=lambda sent: None if ended.done() else ended.set_result(sent),
+            late=lambda sent: self._operations.late(send, row.fence, sent), free=_nothing,
+        )  # fmt: skip
+        self._operations.sender.begin(send)
+        return await asyncio.shield(ended)
+
+    def _of(self, row: OperationRow, spec: OperationSpec, sent: Sent) -> Report:
+        from .telling import KINDS
+
+        kind, now = KINDS[sent.ending], self._engine.store.estimated_now()
+        body = sent.body if kind in (ReportKind.SENT, ReportKind.REJECTED) else b""
+        again = now + spec.retry.delay(row.looks + 1, self._engine.random01()) if kind is ReportKind.NOT_SENT else now
+        return self._report(row, kind, body=body, note=sent.body, applied=sent.applied, retry_at=again)
+
+    def _report(
+        self, row: OperationRow, kind: ReportKind, *, body: bytes = b"", note: bytes = b"", applied: bool = False,
+        retry_at: int | None = None, why: str = "", may_leave_until: int = 0,
+    ) -> Report:  # fmt: skip
+        detail = json.dumps({"sends": row.sends})
+        return Report(
+            row.namespace, row.id, kind, self._engine.owner.id, row.fence, body, detail, retry_at, why, may_leave_until, note, applied
+        )  # fmt: skip
+
+
+def _nothing() -> None:
+    """Free nothing: the settler's own bound counts what it works."""
+
+

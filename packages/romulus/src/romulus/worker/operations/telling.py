@@ -1,0 +1,106 @@
+"""What a worker does about operations beside its runs' transitions: late results become reports, unknown ones are settled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from romulus.authoring.resource import ResourceSet
+from romulus.core.machine import Change, RunStatus, after
+from romulus.core.operations import Decided, Ending, Report, ReportKind, decide
+from romulus.core.record import Entry, Kind
+from romulus.core.transition import Transition
+from romulus.worker.engine import Engine, OperationEnded
+from romulus.worker.patience import patient
+
+from .sending import Send, Sender, Sent
+from .settling import Settler
+
+if TYPE_CHECKING:
+    from romulus.worker.driver import RunDriver
+
+REOPENED: Final = after(RunStatus.HELD, Change.RELEASE)
+KINDS: Final = {
+    Ending.RETURNED: ReportKind.SENT,
+    Ending.REJECTED: ReportKind.REJECTED,
+    Ending.NOT_SENT: ReportKind.NOT_SENT,
+    Ending.NOT_SENT_LAST: ReportKind.NOT_SENT,
+    Ending.RAISED: ReportKind.NO_ANSWER,
+    Ending.TIMEOUT: ReportKind.NO_ANSWER,
+    Ending.CANCELLED: ReportKind.NO_ANSWER,
+    Ending.UNBEGUN: ReportKind.UNBEGUN,
+}
+
+
+class Operations:
+    """A worker's sender, its settler, and its reports."""
+
+    def __init__(self, engine: Engine, resources: ResourceSet) -> None:
+        self._engine, self.resources = engine, resources
+        self.sender = Sender(engine, resources)
+        self.settler = Settler(engine, self)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._over = False
+
+    def start(self) -> None:
+        """Begin to settle what is unknown."""
+        self.settler.start()
+
+    async def stop(self) -> None:
+        """Settle nothing more; what is being reported is reported to its end."""
+        await self.settler.stop()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def crash(self) -> None:
+        """Stop without a word."""
+        self._over = True
+        await self.settler.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def report(self, report: Report) -> Decided | None:
+        """Store a report, for certain; return what it made of the operation."""
+        engine = self._engine
+        (decided,) = await patient(engine.host, engine.settings.poll, lambda: engine.store.report([report], decide, REOPENED))
+        if decided is not None and decided.row.due is not None:
+            self.settler.due_at(decided.row.due)
+        return decided
+
+    def late(self, send: Send, fence: int, sent: Sent) -> None:
+        """Report how a send ended that its run no longer waits for."""
+        kind = KINDS[sent.ending]
+        body = b"" if kind is ReportKind.NO_ANSWER else sent.body
+        who = self._engine.owner.id
+        self._spawn(Report(send.run.namespace, send.operation.id, kind, who, fence, body, note=sent.body, applied=sent.applied))
+
+    def salvage(self, driver: RunDriver, refused: Transition | None) -> None:
+        """Report the outcomes that a driver about to be dropped has in hand: of its refused transition, and queued behind it."""
+        for delivery in driver.queue:
+            if isinstance(delivery, OperationEnded) and delivery.report is not None:
+                delivery.report()
+        if refused is not None:
+            own = {mark.seq for mark in refused.marks}
+            for entry in refused.entries:
+                if entry.kind == Kind.OPERATION and entry.seq in own:
+                    self._spawn(_of_entry(driver, refused, entry))
+
+    def _spawn(self, report: Report) -> None:
+        if not self._over:
+            task = self._engine.host.spawn(self._quietly(self.report(report)), name=f"report {report.id}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _quietly(self, call: Coroutine[Any, Any, object]) -> None:
+        await call
+
+
+def _of_entry(driver: RunDriver, refused: Transition, entry: Entry) -> Report:
+    """Return the report of an outcome that its run's transition could not record."""
+    from .arming import id_in
+
+    kind = ReportKind.SENT
+    if entry.failed:
+        kind = ReportKind.REJECTED if id_in(entry)[1] == "rejected" else ReportKind.NOT_SENT
+    return Report(driver.run.namespace, id_in(entry)[0], kind, refused.owner, refused.fence, entry.body)

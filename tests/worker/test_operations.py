@@ -1,0 +1,304 @@
+"""External operations on real stores: sent once, settled by lookup, key or a person, never repeated blindly."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import romulus
+from romulus import Applied, LookupResult, NotApplied, NotSent, Operation, Rejected, Retry, Unknown
+from romulus.core.machine import RunStatus
+from tests.worker.rig import World, eventually, world
+
+QUICK = Retry(max_attempts=3, initial=0.01, jitter=0)
+
+
+@dataclass
+class Provider:
+    """The outside: what it was sent, what it has applied, and how its answers get lost."""
+
+    sends: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])  # (operation ID, attempt)
+    applied: dict[str, int] = field(default_factory=dict[str, int])  # effects by operation ID
+    behaviour: list[str] = field(default_factory=list[str])  # of the next sends; then "answer"
+    lookups: list[Any] = field(default_factory=list[Any])  # answers of the next lookups; then the truth
+    asked: int = 0
+    keys: bool = True  # the same ID is applied once
+
+    def send(self, op: Operation) -> str:
+        self.sends.append((op.id, op.attempt))
+        how = self.behaviour.pop(0) if self.behaviour else "answer"
+        if how == "refuse":
+            raise Rejected("no such customer")
+        if how == "unreachable":
+            raise NotSent("connection refused")
+        if how == "lost before":
+            raise TimeoutError("no answer")
+        if not (self.keys and op.id in self.applied):
+            self.applied[op.id] = self.applied.get(op.id, 0) + 1
+        if how == "lost after":
+            raise TimeoutError("no answer")
+        return f"done {op.id[:4]}"
+
+    def find(self, op: Operation) -> LookupResult[str]:
+        self.asked += 1
+        if self.lookups:
+            answer = self.lookups.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer  # type: ignore[no-any-return]
+        return Applied(f"found {op.id[:4]}") if op.id in self.applied else NotApplied()
+
+
+provider = Provider()
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    provider.__init__()  # type: ignore[misc]
+
+
+@romulus.operation(timeout=5, retry=QUICK, lookup_retry=QUICK)
+async def looked_up(op: Operation, customer: str) -> str:
+    await asyncio.sleep(0)
+    return provider.send(op)
+
+
+@looked_up.lookup
+async def find(op: Operation, customer: str) -> LookupResult[str]:
+    return provider.find(op)
+
+
+@romulus.operation(timeout=5, idempotent=True, retry=QUICK)
+async def keyed(op: Operation, customer: str) -> str:
+    return provider.send(op)
+
+
+@romulus.operation(timeout=5, retry=QUICK)
+def blind(op: Operation, customer: str) -> str:
+    return provider.send(op)
+
+
+@romulus.operation(timeout=5, idempotent=True, retry=QUICK, lookup_retry=Retry(max_attempts=2, initial=0.01))
+async def both(op: Operation, customer: str) -> str:
+    return provider.send(op)
+
+
+@both.lookup
+def find_both(op: Operation, customer: str) -> LookupResult[str]:
+    return provider.find(op)
+
+
+WRITES: dict[str, Any] = {"lookup": looked_up, "key": keyed, "neither": blind, "both": both}
+
+
+@romulus.workflow
+async def update(ability: str) -> str:
+    try:
+        if ability == "neither":
+            return await blind.aio("ada")
+        return await {"lookup": looked_up, "key": keyed, "both": both}[ability]("ada")
+    except (romulus.OperationRejected, romulus.OperationAbandoned, NotSent) as error:
+        return f"{type(error).__name__}: {error}"
+
+
+async def run(here: World, ability: str) -> str:
+    handle = await here.client.start(update.options(id="u"), ability)
+    return await handle.result(timeout=20)
+
+
+@pytest.mark.parametrize("ability", WRITES)
+async def test_an_operation_whose_answer_comes_is_sent_once(tmp_path: Path, ability: str) -> None:
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        assert (await run(here, ability)).startswith("done ")
+        assert [len(provider.sends), *provider.applied.values()] == [1, 1]
+        assert here.rows("SELECT state, sends, owner, due FROM operations") == [("confirmed", 1, None, None)]
+
+
+@pytest.mark.parametrize("ability", WRITES)
+async def test_a_refusal_is_raised_and_nothing_is_sent_again(tmp_path: Path, ability: str) -> None:
+    provider.behaviour = ["refuse"]
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        assert await run(here, ability) == "OperationRejected: no such customer"
+        assert len(provider.sends) == 1
+        assert here.rows("SELECT state FROM operations") == [("rejected",)]
+
+
+@pytest.mark.parametrize("ability", WRITES)
+async def test_what_never_left_is_sent_again_under_the_same_id(tmp_path: Path, ability: str) -> None:
+    provider.behaviour = ["unreachable", "unreachable"]
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        assert (await run(here, ability)).startswith("done ")
+        assert len({operation for operation, _ in provider.sends}) == 1
+        assert [attempt for _, attempt in provider.sends] == [1, 2, 3]
+        assert list(provider.applied.values()) == [1]
+
+
+async def test_what_never_leaves_ends_unsent_when_its_attempts_are_used_up(tmp_path: Path) -> None:
+    provider.behaviour = ["unreachable"] * 3
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        assert await run(here, "neither") == "NotSent: connection refused"
+        assert here.rows("SELECT state FROM operations") == [("not sent",)]
+
+
+@pytest.mark.parametrize("ability", ["lookup", "both"])
+async def test_a_lost_answer_is_looked_up(tmp_path: Path, ability: str) -> None:
+    provider.behaviour = ["lost after"]
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        assert (await run(here, ability)).startswith("found ")
+        assert [len(provider.sends), *provider.applied.values()] == [1, 1]
+
+
+async def test_a_lost_answer_is_sent_again_under_its_key(tmp_path: Path) -> None:
+    provider.behaviour = ["lost after"]
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        assert (await run(here, "key")).startswith("done ")
+        assert [len(provider.sends), *provider.applied.values()] == [2, 1]
+
+
+async def test_without_lookup_and_key_a_lost_answer_waits_for_a_person(tmp_path: Path) -> None:
+    provider.behaviour = ["lost after"]
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        await here.client.start(update.options(id="u"), "neither")
+        seen = await here.until("u", RunStatus.HELD)
+        assert seen.hold_reason is not None
+        assert "was sent once" in seen.hold_reason
+        assert "resolve" in seen.hold_reason
+        assert len(provider.sends) == 1
+
+
+async def test_not_found_is_believed_only_when_every_send_must_have_left(tmp_path: Path) -> None:
+    provider.behaviour = ["lost before"]
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        await here.client.start(update.options(id="u"), "lookup")
+        await eventually(lambda: provider.asked == 1 and here.rows("SELECT due - may_leave_until FROM operations WHERE due > 0") == [(0,)])
+        assert len(provider.sends) == 1
+        with here.database() as database:  # the time has come
+            database.execute("UPDATE operations SET may_leave_until = 1, first_sent_at = 1, due = 1")
+        assert (await here.client.get("u", update).result(timeout=20)).startswith("done ")
+        assert [attempt for _, attempt in provider.sends] == [1, 2]
+
+
+@pytest.mark.parametrize("answer", [Unknown("starting up"), LookupError("down")])
+async def test_a_lookup_without_an_answer_is_asked_again_and_then_a_person_is(tmp_path: Path, answer: Any) -> None:
+    provider.behaviour, provider.lookups = ["lost after"], [answer] * 3
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        await here.client.start(update.options(id="u"), "lookup")
+        seen = await here.until("u", RunStatus.HELD)
+        assert provider.asked == 3
+        assert ("starting up" if isinstance(answer, Unknown) else "down") in (seen.hold_reason or "")
+
+
+async def test_a_lookup_that_stays_silent_falls_back_to_the_key(tmp_path: Path) -> None:
+    provider.behaviour, provider.lookups = ["lost after"], [Unknown()] * 2
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        assert (await run(here, "both")).startswith("done ")
+        assert [len(provider.sends), *provider.applied.values()] == [2, 1]
+
+
+@pytest.mark.parametrize("answer", [Applied(7), "yes", None])
+async def test_a_lookup_of_the_wrong_type_holds_and_is_named(tmp_path: Path, answer: Any) -> None:
+    provider.behaviour, provider.lookups = ["lost after"], [answer]
+    async with world(tmp_path, update) as here:
+        await here.worker()
+        await here.client.start(update.options(id="u"), "lookup")
+        seen = await here.until("u", RunStatus.HELD)
+        assert type(getattr(answer, "value", answer)).__name__ in (seen.hold_reason or "")
+
+
+@pytest.mark.parametrize("ability", WRITES)
+async def test_a_worker_killed_while_sending_leaves_one_unknown_operation_and_one_effect(tmp_path: Path, ability: str) -> None:
+    async with world(tmp_path, slow) as here:
+        first = await here.worker()
+        await here.client.start(slow.options(id="s"), ability)
+        await eventually(lambda: len(provider.sends) == 1)
+        await here.kill(first)
+        await here.worker()
+        if ability == "neither":
+            await here.until("s", RunStatus.HELD)
+        else:
+            result = await here.client.get("s", slow).result(timeout=20)
+            assert result in {f"{how} {operation[:4]}" for operation in provider.applied for how in ("found", "done")}
+        assert list(provider.applied.values()) == [1]
+
+
+
+
+
+@romulus.operation(timeout=60, retry=QUICK)
+async def hang_lookup(op: Operation) -> str:
+    provider.send(op)
+    await asyncio.Event().wait() if op.attempt == 1 else None
+    return f"done {op.id[:4]}"
+
+
+@hang_lookup.lookup
+def find_hang(op: Operation) -> LookupResult[str]:
+    return provider.find(op)
+
+
+@romulus.operation(timeout=60, idempotent=True, retry=QUICK)
+async def hang_key(op: Operation) -> str:
+    provider.send(op)
+    await asyncio.Event().wait() if op.attempt == 1 else None
+    return f"done {op.id[:4]}"
+
+
+@romulus.operation(timeout=60, retry=QUICK)
+async def hang_blind(op: Operation) -> str:
+    provider.send(op)
+    await asyncio.Event().wait()
+    return ""
+
+
+@romulus.workflow
+async def slow(ability: str) -> str:
+    if ability in ("lookup", "both"):
+        return await hang_lookup()
+    return await (hang_key() if ability == "key" else hang_blind())
+
+
+@romulus.workflow
+async def many(count: int) -> int:
+    return len(await asyncio.gather(*(hang_lookup() for _ in range(count))))
+
+
+async def test_of_many_queued_operations_a_kill_makes_only_the_armed_ones_unknown(tmp_path: Path) -> None:
+    async with world(tmp_path, many) as here:
+        worker = await here.worker(concurrency=3)
+        await here.client.start(many.options(id="m"), 50)
+        await eventually(lambda: len(provider.sends) == 3)
+        assert here.rows("SELECT state, count(*) FROM operations GROUP BY state ORDER BY state") == [("armed", 3), ("queued", 47)]
+        await here.kill(worker)
+        await here.worker(concurrency=3, lookups_per_second_max=1)
+        await eventually(lambda: here.rows("SELECT count(DISTINCT operation) FROM operation_notes WHERE kind = 'lost'") == [(3,)])
+
+
+async def test_a_deploy_makes_no_operation_unknown(tmp_path: Path) -> None:
+    async with world(tmp_path, twice) as here:
+        worker = await here.worker(concurrency=1)
+        await here.client.start(twice.options(id="t"), 30)
+        await eventually(lambda: len(provider.sends) >= 3)
+        await here.stop(worker)
+        assert {state for (state,) in here.rows("SELECT DISTINCT state FROM operations")} <= {"confirmed", "queued"}
+        await here.worker()
+        assert await here.client.get("t", twice).result(timeout=20) == 30
+        assert list(provider.applied.values()) == [1] * 30
+
+
+@romulus.workflow
+async def twice(count: int) -> int:
+    return len(await asyncio.gather(*(looked_up(str(n)) for n in range(count))))
