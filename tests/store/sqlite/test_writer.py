@@ -120,6 +120,17 @@ async def test_releasing_twice_lets_one_in(writer: Writer) -> None:
     (await third)()
 
 
+async def test_the_writer_granted_in_the_moment_its_caller_is_cancelled_is_given_back(writer: Writer) -> None:
+    release = await writer.hold()
+    cancelled = asyncio.ensure_future(writer.hold())
+    await asyncio.sleep(0)
+    release()
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+
+    assert await asyncio.wait_for(writer.run(lambda _: 7), 5) == 7
+
+
 def test_the_busy_handler_waits_no_longer_than_its_limit(host: MovableHost) -> None:
     patience = Patience(host, 10_000_000)
     assert patience(0)
