@@ -37,7 +37,8 @@ DUE: Final[LiteralString] = "r.wake_at + CASE WHEN r.digest = ANY($2::text[]) TH
 SERVES: Final[LiteralString] = "unnest($6::text[], $7::text[], $8::text[]) WITH ORDINALITY AS s (workflow, version, digest, n)"
 AWAKE: Final[LiteralString] = (
     "EXISTS (SELECT 1 FROM romulus.workers WHERE id = $9 AND NOT dead), "
-    "EXISTS (SELECT 1 FROM romulus.wakes w JOIN romulus.runs r ON r.key = w.run WHERE r.owner IS NULL)"
+    "EXISTS (SELECT 1 FROM romulus.wakes w JOIN romulus.runs r ON r.key = w.run WHERE r.owner IS NULL), "
+    "(SELECT value::integer FROM romulus.meta WHERE name = 'compatible')"
 )
 
 
@@ -103,6 +104,7 @@ class Look:
     now: int = 0
     live: bool = True
     asleep: bool = False  # a parked run has a wake
+    schema: int = 0  # the oldest schema version whose release may work on the schema that is there now
     ready: dict[Queue, list[int]] = field(default_factory=dict[Queue, list[int]])  # queue_at of the first due ones
     rising: list[int] = field(default_factory=list[int])  # serves with prioritised runs that have become due
     later: int | None = None  # store µs when the next run becomes due
@@ -117,7 +119,7 @@ async def look(session: Session, request: ClaimRequest) -> Look:
     """Look at the queues that *request* serves."""
     seen = Look()
     for n, row in enumerate(await session.rows("claim.look", LOOK_ALONE if request.alone else LOOK, *_given(request))):
-        seen.now, seen.live, seen.asleep, plain, ranked, rising, later = row
+        seen.now, seen.live, seen.asleep, seen.schema, plain, ranked, rising, later = row
         seen.ready |= {(n, lane): list(due) for lane, due in enumerate((plain, ranked)) if due}
         if rising is not None and rising <= seen.now:
             seen.rising.append(n)

@@ -33,6 +33,8 @@ CONFIGURED_WRONGLY: Final = {
     "28P01": "the password is wrong",
     "28000": "the server does not let this user in (see its pg_hba.conf)",
     "3D000": "there is no such database: create it",
+    "42704": "an option of the URL is none of the driver's or the server's",
+    "22023": "an option of the URL has a value the server does not take",
     "08P01": "something between here and the server refuses what is asked at connect",
 }
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
-from romulus.core.errors import ConfigurationError, StoreSchemaError
+from romulus.core.errors import ConfigurationError, StoreSchemaError, StoreUnavailable
 
-from .faults import state_of
+from .faults import state_of, text_of
 from .pool import DRIVER_ERRORS, Pool
 from .schema import COMPATIBLE, TABLES, VERSION
 from .session import OwnSession
@@ -18,7 +18,10 @@ MIGRATIONS: Final[tuple[Sequence[LiteralString], ...]] = (TABLES,)
 assert len(MIGRATIONS) == VERSION
 
 LOCK: Final[LiteralString] = "SELECT set_config('lock_timeout', '60s', true), pg_advisory_xact_lock(1383034229, -1)"
-THERE: Final[LiteralString] = "SELECT to_regclass('romulus.meta') IS NOT NULL"
+# Read from the catalogue's tables: `to_regclass` answers from a cache that waiting for an advisory lock does not refresh.
+THERE: Final[LiteralString] = (
+    "SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'romulus' AND c.relname = 'meta')"
+)
 META: Final[LiteralString] = "SELECT name, value FROM romulus.meta"
 COLUMNS: Final[LiteralString] = (
     "SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END "
@@ -47,9 +50,18 @@ async def prepare(pool: Pool) -> None:
     Raises:
         StoreSchemaError: a newer, interrupted or altered schema. ConfigurationError: this role may not migrate or use it.
     """
-    if await version_of(pool) < VERSION:
-        await _migrate(pool)
-    await verify(pool)
+    try:
+        if await version_of(pool) < VERSION:
+            await _migrate(pool)
+        await verify(pool)
+    except StoreUnavailable as error:
+        if error.__cause__ is not None and state_of(error.__cause__) == "42501":
+            raise ConfigurationError(
+                f"{pool.place.shown}: this role may not make, change or use the schema romulus ({text_of(error.__cause__)}): run "
+                "`romulus migrate` as a role that may, and grant this one USAGE on it, SELECT, INSERT, UPDATE and DELETE on its tables, "
+                "and USAGE on its sequences"
+            ) from error
+        raise
 
 
 async def check(pool: Pool) -> str:
@@ -120,7 +132,7 @@ def expected_columns() -> dict[str, str]:
     """Return "table.column" → type of everything that the migrations make, as the catalogue words it."""
     found: dict[str, str] = {}
     for table, body in re.findall(r"CREATE TABLE romulus\.(\w+) \((.*)\)", _text(), re.MULTILINE):
-        for column, kind, constraint in re.findall(r"(?:^|, )(\w+) (bigint|integer|text|boolean|bytea)([^,]*)", body):
+        for column, kind, constraint in re.findall(r"(?:^|, )(\w+) (bigint|integer|text|boolean|bytea)([^,]*)", body.strip()):
             strict = "NOT NULL" in constraint or "IDENTITY" in constraint
             found[f"{table}.{column}"] = kind + (" not null" if strict else "")
     return found
@@ -146,13 +158,6 @@ async def _migrate(pool: Pool) -> None:
         await pool.write(_upgrade)
     except DRIVER_ERRORS as error:
         raise StoreSchemaError(f"{pool.place.shown}: the migration failed and was undone ({error})") from error
-    except Exception as error:
-        if state_of(error.__cause__ or error) == "42501":
-            raise ConfigurationError(
-                f"{pool.place.shown}: this role may not make or change the schema romulus: run `romulus migrate` as one that may, "
-                "or have the SQL of `romulus migrate --sql` applied"
-            ) from error
-        raise
 
 
 async def _upgrade(session: OwnSession) -> None:

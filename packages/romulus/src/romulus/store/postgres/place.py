@@ -29,13 +29,13 @@ def place_of(url: str) -> Place:
     """
     if any(character.isspace() or character == "\0" for character in url):
         raise ConfigurationError(f"the store URL holds a space or a control character: {FORM}")
+    if "#" in url:
+        raise ConfigurationError(f"the store URL has a '#': escape it as %23 in a password ({FORM})")
     try:
         parts = urlsplit(url)
         _ = parts.port
     except ValueError as error:
         raise ConfigurationError(f"the store URL cannot be read ({error}): {FORM}") from None
-    if parts.fragment:
-        raise ConfigurationError(f"the store URL has a '#': escape it as %23 in a password ({FORM})")
     options = parse_qsl(parts.query, keep_blank_values=True)
     pooler = next((value for name, value in options if name == "pooler"), None)
     if pooler is not None and pooler not in POOLERS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar, cast
 
@@ -22,11 +23,13 @@ from .listening import Listener
 from .notifying import Notifier
 from .place import Place
 from .pool import Pool
+from .schema import VERSION
 from .session import OwnSession
 from .transaction import PostgresTransaction
 from .using import Using
 
 T = TypeVar("T")
+log = logging.getLogger("romulus.store")
 
 CONNECTIONS: Final = 6  # for everything but leases, listening and steps
 STEPS_MAX: Final = 10  # transactional steps at a time
@@ -50,6 +53,7 @@ class PostgresStore:
         self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
         self._sends: Grouped[NewEvent, Received | EventClash] = Grouped(host, self._send)
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
+        self._warned = False
         self._doubts: dict[str, list[int]] = {}  # owner: times of claims whose commit got no answer
         self._missed: set[str] = set()  # owners some of whose wakes were taken in a commit that got no answer
 
@@ -180,6 +184,8 @@ class PostgresStore:
         begun = self._host.monotonic()
         seen = await self._pool.read(lambda s: claiming.look(s, request))
         self._clock.seen(seen.now, begun)
+        if self._outdated(seen.schema):
+            return Claims((), None)
         doubts = self._doubts.get(request.owner, [])
         if seen.idle and not doubts:
             return Claims((), seen.later if seen.live else None)
@@ -265,6 +271,13 @@ class PostgresStore:
     async def _named(self, names: Sequence[tuple[str, str]]) -> Sequence[Record | None]:
         """Read what was asked for while the reading before was under way: a thousand clients wait for their runs with few statements."""
         return await self._pool.read(lambda s: reading.named(s, names))
+
+    def _outdated(self, schema: int) -> bool:
+        """Return whether the schema has moved on beyond this release: it finishes what it has and claims nothing more."""
+        if schema > VERSION and not self._warned:
+            self._warned = True
+            log.error("%s needs a release for schema %d or newer now: this worker claims nothing more, upgrade it", self.url, schema)
+        return schema > VERSION
 
     def _told(self) -> None:
         self.hub.poke()

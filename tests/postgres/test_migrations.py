@@ -1,0 +1,165 @@
+"""Migrations: one migrator, a verified schema, releases side by side (RB-58), and clear words where it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from romulus.core.errors import ConfigurationError, StoreSchemaError
+from romulus.core.transition import Verdict
+from romulus.store.postgres import migrate, place_of
+from romulus.store.postgres.pool import Pool
+from tests.postgres.kit import opened
+from tests.postgres.server import Database
+from tests.store.kit import MovableHost, advance, claim, entry, register, start
+
+ADDED = "ALTER TABLE romulus.runs ADD COLUMN added_later text NOT NULL DEFAULT 'x'"
+CATALOGUE = (
+    "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
+    "WHERE table_schema = 'romulus' ORDER BY 1, 2"
+)
+INDEXES = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'romulus' ORDER BY 1"
+
+
+@pytest.fixture
+def own(own_database: Database) -> Database:
+    return own_database
+
+
+@pytest.fixture
+def stranger(own: Database) -> Iterator[str]:
+    """The URL of a role without any rights."""
+    own.execute(f"CREATE ROLE stranger_{own.name} LOGIN")
+    yield own.url.replace("postgres@", f"stranger_{own.name}@")
+    own.execute(f"DROP OWNED BY stranger_{own.name}; DROP ROLE stranger_{own.name}")
+
+
+async def test_of_two_migrators_at_once_one_migrates_and_both_can_work(own: Database) -> None:
+    async with asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(open_and_close(own.url))
+
+    assert own.execute("SELECT name, count(*) FROM romulus.meta GROUP BY name ORDER BY name") == [
+        ("compatible", 1), ("incarnation", 1), ("version", 1),
+    ]  # fmt: skip
+
+
+async def test_the_plain_sql_makes_the_same_schema(own: Database, database: Database) -> None:
+    """The test database is made from the plain SQL, as an administrator would apply it."""
+    await open_and_close(own.url)
+
+    for sql in (CATALOGUE, INDEXES):
+        assert own.execute(sql) == database.execute(sql)
+
+
+async def test_what_is_expected_is_all_that_is_made(own: Database) -> None:
+    await open_and_close(own.url)
+
+    there = {f"{table}.{column}" for table, column, *_ in own.execute(CATALOGUE)}
+    assert there == set(migrate.expected_columns())
+
+
+async def test_check_says_what_would_be_done(own: Database) -> None:
+    host = MovableHost()
+    pool = Pool(place_of(own.url), host, 1)
+    assert await migrate.check(pool) == "schema 0 would be migrated to 1"
+    await open_and_close(own.url)
+    assert await migrate.check(pool) == "schema 1 is up to date"
+    await pool.close()
+    host.close()
+
+
+async def test_a_worker_of_this_release_works_on_a_newer_schema_that_says_it_may(own: Database) -> None:
+    await open_and_close(own.url)
+    own.execute(ADDED)
+    own.execute("UPDATE romulus.meta SET value = '2' WHERE name = 'version'")
+    host = MovableHost()
+
+    async with opened(own.url, host) as store:
+        (await register(store, host)).close()
+        await start(store, "r1")
+        (record,) = (await claim(store)).records
+        assert await store.apply([advance(record, entry(0))]) == [Verdict.APPLIED]
+    host.close()
+
+
+async def test_a_worker_goes_on_while_the_schema_is_migrated_under_it(own: Database) -> None:
+    host = MovableHost()
+    async with opened(own.url, host) as store:
+        (await register(store, host)).close()
+        await start(store, "r1", "r2")
+        (record, other) = (await claim(store)).records
+        assert await store.apply([advance(record, entry(0))]) == [Verdict.APPLIED]
+        own.execute(ADDED)
+        own.execute("UPDATE romulus.meta SET value = '2' WHERE name = 'version'")
+
+        assert await store.apply([advance(other, entry(0))]) == [Verdict.APPLIED]
+        await start(store, "r3")
+        assert [r.run.id for r in (await claim(store)).records] == ["r3"]
+    host.close()
+
+
+async def test_a_worker_claims_nothing_more_once_the_schema_needs_a_newer_release(own: Database, caplog: pytest.LogCaptureFixture) -> None:
+    host = MovableHost()
+    async with opened(own.url, host) as store:
+        (await register(store, host)).close()
+        await start(store, "r1", "r2")
+        (record,) = (await claim(store, limit=1)).records
+        own.execute("UPDATE romulus.meta SET value = '2'")
+
+        assert [list((await claim(store)).records) for _ in range(3)] == [[], [], []]
+        assert await store.apply([advance(record, entry(0))]) == [Verdict.APPLIED]
+    host.close()
+    assert [(r.levelno, "upgrade it" in r.getMessage()) for r in caplog.records] == [(logging.ERROR, True)]
+
+
+async def test_a_schema_that_needs_a_newer_release_is_refused(own: Database) -> None:
+    await open_and_close(own.url)
+    own.execute("UPDATE romulus.meta SET value = '7'")
+
+    with pytest.raises(StoreSchemaError, match="needs a release for schema 7 or newer"):
+        await open_and_close(own.url)
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        ("ALTER TABLE romulus.runs DROP COLUMN armed", "runs.armed is missing"),
+        ("ALTER TABLE romulus.waits ALTER COLUMN deadline TYPE integer", "waits.deadline is integer, not bigint"),
+        ("DROP INDEX romulus.runs_due", "index runs_due is missing or invalid"),
+        ("DROP TABLE romulus.wakes", "wakes.key is missing"),
+    ],
+)
+async def test_a_schema_changed_by_hand_is_refused_naming_what(own: Database, harm: str, words: str) -> None:
+    await open_and_close(own.url)
+    own.execute(harm)
+
+    with pytest.raises(StoreSchemaError, match=words):
+        await open_and_close(own.url)
+
+
+async def test_a_role_that_may_not_make_the_schema_is_told_what_to_do(stranger: str) -> None:
+    with pytest.raises(ConfigurationError, match="may not make, change or use the schema romulus"):
+        await open_and_close(stranger)
+
+
+async def test_a_role_that_may_not_use_the_schema_is_told_what_to_do(own: Database, stranger: str) -> None:
+    await open_and_close(own.url)
+    with pytest.raises(ConfigurationError, match="grant this one USAGE"):
+        await open_and_close(stranger)
+
+    role = f"stranger_{own.name}"
+    own.execute(f"GRANT USAGE ON SCHEMA romulus TO {role}; GRANT SELECT ON ALL TABLES IN SCHEMA romulus TO {role}")
+    with pytest.raises(ConfigurationError, match=r"may not read and write romulus\.attempts, "):
+        await open_and_close(stranger)
+
+    own.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA romulus TO {role}; GRANT ALL ON ALL SEQUENCES IN SCHEMA romulus TO {role}")
+    await open_and_close(stranger)
+
+
+async def open_and_close(url: str) -> None:
+    async with opened(url):
+        pass

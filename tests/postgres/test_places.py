@@ -1,0 +1,65 @@
+"""Wrong URLs, absent servers and old ones: one clear error, and no password in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from romulus.core.errors import ConfigurationError, StoreUnavailable
+from romulus.host.real import RealHost
+from romulus.store import open_store
+from romulus.store.postgres import driver, place_of
+from tests.postgres.kit import opened
+from tests.postgres.server import Database, free_port
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql://u:p@h:port/db", "cannot be read"),
+        ("postgresql://u:p w@h/db", "holds a space"),
+        ("postgresql://u:p#w@h/db", "%23"),
+        ("postgresql://h/db?pooler=maybe", "one of none, session, transaction"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused_with_the_reason(url: str, words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        place_of(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["postgres://ann:se%40cret@h:5/db?password=secret&sslmode=require", "postgresql://ann:secret@h:5/db?sslmode=require"]
+)
+def test_the_password_is_never_shown(url: str) -> None:
+    assert place_of(url).shown == "postgresql://ann@h:5/db?sslmode=require"
+
+
+async def test_the_stores_url_names_no_password() -> None:
+    host = RealHost()
+    assert open_store("postgresql://ann:secret@h:5/db", host).url == "postgresql://ann@h:5/db"
+    host.close()
+
+
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    with pytest.raises(StoreUnavailable, match="cannot connect: check host, port and network"):
+        await open_and_close(f"postgresql://ann:secret@127.0.0.1:{free_port()}/db")
+
+
+async def test_a_database_that_is_not_there_is_named(database: Database) -> None:
+    with pytest.raises(ConfigurationError, match="no such database: create it"):
+        await open_and_close(database.server.url("nothing_here"))
+
+
+async def test_a_server_that_is_too_old_is_named(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "SERVER_MIN", 990_000)
+    with pytest.raises(ConfigurationError, match="at least 99 is needed"):
+        await open_and_close(database.url)
+
+
+async def test_an_option_the_server_does_not_know_is_a_setting_to_correct(database: Database) -> None:
+    with pytest.raises(ConfigurationError, match="none of the driver's or the server's"):
+        await open_and_close(database.url + "?no_such_option=1")
+
+
+async def open_and_close(url: str) -> None:
+    async with opened(url):
+        pass
