@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import lru_cache
 from typing import Any
 
 from romulus.authoring.checks import check_event_name, check_id
@@ -14,6 +15,7 @@ from romulus.core.values import ValueCodec
 from .link import Link
 from .records import EventReceipt
 
+codecs_max = 256
 PLAIN = frozenset({type(None), str, int, float, bool, list, tuple, dict})
 
 
@@ -36,8 +38,13 @@ async def send_event(link: Link, name: str, payload: object, correlation_id: str
 def _dump(payload: object, where: str) -> bytes:
     """Encode plain JSON values as they are, others (a dataclass, a UUID, …) as their own class says."""
     kind: type[Any] = payload.__class__
-    codec: ValueCodec[Any] = ValueCodec(Any if kind in PLAIN else kind, where)
-    return codec.dump(payload)[0]
+    return _codec(Any if kind in PLAIN else kind, where).dump(payload)[0]
+
+
+@lru_cache(maxsize=codecs_max)
+def _codec(kind: Any, where: str) -> ValueCodec[Any]:
+    """Building one costs more than all the rest of a send."""
+    return ValueCodec(kind, where)
 
 
 async def _new_id(link: Link) -> str:
