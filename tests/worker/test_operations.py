@@ -302,3 +302,227 @@ async def test_a_deploy_makes_no_operation_unknown(tmp_path: Path) -> None:
 @romulus.workflow
 async def twice(count: int) -> int:
     return len(await asyncio.gather(*(looked_up(str(n)) for n in range(count))))
+
+
+# ---- cancelling --------------------------------------------------------------------------------------
+
+
+@romulus.operation(timeout=60, retry=QUICK)
+async def gated(op: Operation) -> str:
+    provider.sends.append((op.id, op.attempt))
+    await GATES[0].wait()
+    return provider.send(op)
+
+
+@romulus.operation(timeout=60, retry=QUICK, on_cancel="abandon")
+async def left_alone(op: Operation) -> str:
+    await GATES[0].wait()
+    return provider.send(op)
+
+
+GATES: list[asyncio.Event] = []
+
+
+@romulus.workflow
+async def races_gated() -> str:
+    try:
+        async with asyncio.timeout(0.05):
+            return await gated()
+    except TimeoutError:
+        return "gave up"
+
+
+@romulus.workflow
+async def races_left_alone() -> str:
+    try:
+        async with asyncio.timeout(0.05):
+            return await left_alone()
+    except TimeoutError:
+        return "gave up"
+
+
+@romulus.workflow
+async def one_of_two() -> str:
+    blocker = asyncio.ensure_future(gated())
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(0.05):
+            await looked_up("ada")
+    except TimeoutError:
+        await blocker
+        return "gave up"
+    return "sent"
+
+
+@pytest.fixture(autouse=True)
+def _gate() -> None:
+    GATES[:] = [asyncio.Event()]
+
+
+async def test_a_cancellation_while_sending_is_delivered_once_the_outcome_is_recorded(tmp_path: Path) -> None:
+    async with world(tmp_path, races_gated) as here:
+        await here.worker()
+        handle = await here.client.start(races_gated.options(id="r"))
+        await eventually(lambda: [kind for (kind,) in here.rows("SELECT kind FROM journal")] == ["timer"])
+        GATES[0].set()
+        assert await handle.result(timeout=20) == "gave up"
+        assert [kind for (kind,) in here.rows("SELECT kind FROM journal")] == ["timer", "operation"]
+        assert here.rows("SELECT state FROM operations") == [("confirmed",)]
+
+
+async def test_an_operation_that_may_be_abandoned_lets_go_at_once_and_is_settled_on_its_own(tmp_path: Path) -> None:
+    async with world(tmp_path, races_left_alone) as here:
+        await here.worker()
+        handle = await here.client.start(races_left_alone.options(id="r"))
+        assert await handle.result(timeout=20) == "gave up"
+        GATES[0].set()
+        await eventually(lambda: here.rows("SELECT state, awaited FROM operations") == [("confirmed", 0)])
+        assert list(provider.applied.values()) == [1]
+
+
+async def test_a_queued_operation_is_withdrawn_at_once_and_so_it_is_on_replay(tmp_path: Path) -> None:
+    async with world(tmp_path, one_of_two) as here:
+        first = await here.worker(concurrency=1)
+        handle = await here.client.start(one_of_two.options(id="o"))
+        await eventually(lambda: ("withdrawn",) in here.rows("SELECT state FROM operations"))
+        await here.stop(first, grace=0)
+        await here.worker()
+        GATES[0].set()
+        await here.until("o", RunStatus.SUCCEEDED, RunStatus.HELD)
+        if (await handle.describe()).status is RunStatus.SUCCEEDED:
+            assert await handle.result() == "gave up"
+        assert "looked_up" not in {name for (name,) in here.rows("SELECT name FROM operations WHERE sends > 0")}
+
+
+# ---- people, callbacks, ended runs --------------------------------------------------------------------
+
+
+async def held(here: World) -> str:
+    """Return the ID of an operation that waits for a person, its run held."""
+    provider.behaviour = ["lost after"]
+    await here.worker()
+    await here.client.start(update.options(id="u"), "neither")
+    await here.until("u", RunStatus.HELD)
+    (operation,) = await here.client.operations(state="held")
+    return operation.id
+
+
+async def test_a_reviewer_who_knows_that_it_was_applied_gives_the_result(tmp_path: Path) -> None:
+    async with world(tmp_path, update) as here:
+        operation = await held(here)
+        with pytest.raises(romulus.SerializationError):
+            await here.client.resolve_operation(operation, Applied(7), reason="seen", reviewer="ada")
+        await here.client.resolve_operation(operation, Applied("by hand"), reason="seen in the CRM", reviewer="ada")
+        assert await here.client.get("u", update).result(timeout=20) == "by hand"
+        with pytest.raises(romulus.OperationConflict, match="is confirmed"):
+            await here.client.resolve_operation(operation, NotApplied(), reason="no", reviewer="bob")
+        lines = (await here.client.operation(operation)).history
+        assert [(line.kind, line.who) for line in lines if line.who == "ada"] == [("resolved: applied", "ada")]
+        assert lines[-1].detail == {"reason": "seen in the CRM"}
+        assert len(provider.sends) == 1
+
+
+async def test_a_reviewer_who_knows_that_it_was_not_applied_has_it_sent_again_under_its_id(tmp_path: Path) -> None:
+    async with world(tmp_path, update) as here:
+        operation = await held(here)
+        await here.client.resolve_operation(operation, NotApplied(), reason="not there", reviewer="ada")
+        assert (await here.client.get("u", update).result(timeout=20)).startswith("done ")
+        assert {identity for identity, _ in provider.sends} == {operation}
+        assert len(provider.sends) == 2
+
+
+async def test_a_reviewer_who_gives_up_raises_in_the_workflow(tmp_path: Path) -> None:
+    async with world(tmp_path, update) as here:
+        operation = await held(here)
+        await here.client.resolve_operation(operation, romulus.GiveUp(), reason="the provider is gone", reviewer="ada")
+        result = await here.client.get("u", update).result(timeout=20)
+        assert result.startswith("OperationAbandoned: ")
+        assert "the provider is gone" in result
+
+
+@pytest.mark.parametrize("given", [{"reason": "", "reviewer": "ada"}, {"reason": "seen", "reviewer": " "}])
+async def test_a_resolution_needs_a_reason_and_a_reviewer(tmp_path: Path, given: dict[str, str]) -> None:
+    async with world(tmp_path, update) as here:
+        operation = await held(here)
+        with pytest.raises(romulus.ConfigurationError, match="needs reason= and reviewer="):
+            await here.client.resolve_operation(operation, NotApplied(), **given)
+
+
+async def test_an_operation_is_settled_after_its_run_was_terminated(tmp_path: Path) -> None:
+    provider.lookups = [Unknown("not yet")]
+    async with world(tmp_path, slow) as here:
+        await here.worker()
+        handle = await here.client.start(slow.options(id="s"), "lookup")
+        await eventually(lambda: len(provider.sends) == 1)
+        await handle.terminate("enough")
+        await eventually(lambda: here.rows("SELECT state, awaited FROM operations") == [("confirmed", 0)])
+        assert list(provider.applied.values()) == [1]
+        assert (await handle.describe()).status is RunStatus.TERMINATED
+
+
+async def test_an_unknown_operation_blocks_no_other_branch(tmp_path: Path) -> None:
+    provider.behaviour = ["lost after"]
+    async with world(tmp_path, branches) as here:
+        await here.worker()
+        await here.client.start(branches.options(id="b"))
+        seen = await here.until("b", RunStatus.HELD)
+        assert seen.attributes == {"others": 3}
+
+
+@romulus.workflow
+async def branches() -> str:
+    stuck = asyncio.ensure_future(blind.aio("ada"))
+    for number in range(3):
+        await note(number)
+        romulus.set_attributes(others=number + 1)
+    return await stuck
+
+
+@romulus.step
+async def note(number: int) -> int:
+    return number
+
+
+async def test_a_missing_lookup_after_a_deploy_holds(tmp_path: Path) -> None:
+    provider.behaviour, provider.lookups = ["lost after"], [Unknown()] * 2
+    async with world(tmp_path, update) as here:
+        worker = await here.worker()
+        await here.client.start(update.options(id="u"), "lookup")
+        await eventually(lambda: provider.asked >= 1)
+        lookup, looked_up.spec.extras.lookup = looked_up.spec.extras.lookup, None
+        try:
+            seen = await here.until("u", RunStatus.HELD)
+            assert "its lookup is no longer in the code" in (seen.hold_reason or "")
+        finally:
+            looked_up.spec.extras.lookup = lookup
+        assert worker in here.workers
+
+
+async def test_a_result_that_cannot_be_stored_is_looked_up_and_never_sent_again(tmp_path: Path) -> None:
+    async with world(tmp_path, unstorable_flow) as here:
+        await here.worker()
+        handle = await here.client.start(unstorable_flow.options(id="x"))
+        assert (await handle.result(timeout=20)).startswith("found ")
+        assert len(provider.sends) == 1
+
+
+@romulus.operation(timeout=5, retry=QUICK, lookup_retry=QUICK)
+async def unstorable(op: Operation) -> str:
+    provider.send(op)
+    return object()  # type: ignore[return-value]
+
+
+@unstorable.lookup
+async def find_unstorable(op: Operation) -> LookupResult[str]:
+    return provider.find(op)
+
+
+@romulus.workflow
+async def unstorable_flow() -> str:
+    return await unstorable()
+
+
+async def test_outside_a_run_an_operation_is_refused() -> None:
+    with pytest.raises(romulus.NotInRun, match="for_testing"):
+        await looked_up("ada")
+    assert (await looked_up.fn(Operation.for_testing(), "ada")).startswith("done ")

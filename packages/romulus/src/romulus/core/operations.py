@@ -195,7 +195,7 @@ class OperationRow:
     may_leave_until: int  # store µs
     due: int | None  # store µs: when a worker looks at it next
     looks: int  # lookups without an answer, since the last that gave one
-    cleared: bool  # RESEND: known not to have been applied, so that it needs no key
+    cleared: bool  # RESEND and armed from it: known not to have been applied, so that it needs no key
     seen_applied: bool  # the provider took it, although no result is known
     awaited: bool  # its run's code awaits the outcome
     hold_reason: str
@@ -294,7 +294,7 @@ def decide(row: OperationRow, report: Report, now: int) -> Decided:
         return _too_late(row, report)
     if report.kind in _POSITIVE and row.state is not S.QUEUED:
         return _moved(row, report, after(row.state, E.FIND_APPLIED), now, body=report.body)
-    if report.fence != row.fence or row.state is S.HELD:
+    if report.fence != row.fence or row.state in (S.HELD, S.QUEUED):
         return Decided(row, report.kind, changed=False)
     return _by_sender(row, report, now) if report.kind in _SENDER else _by_settler(row, report, now)
 
@@ -372,7 +372,7 @@ def _moved(
             row, state=state, due=due, body=body, failed=failed or state is S.ABANDONED,
             hold_reason=report.why if state is S.ABANDONED else "",
             owner=row.owner if keep_claim else None, seen_applied=row.seen_applied or report.applied,
-            cleared=row.cleared and state is S.RESEND,
+            cleared=row.cleared and state in (S.RESEND, S.ARMED),
             updated_at=now, ended_at=now if state in SETTLED else None,
         ),
         report.kind, changed=True,

@@ -1,0 +1,315 @@
+"""Operations: recorded and marked with their run's transition, claimed once, settled by one guarded change, told to their run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from romulus.core.errors import OperationConflict
+from romulus.core.machine import Change, RunStatus
+from romulus.core.operations import NewIntent, OperationMark, OperationRow, OperationState, Protocol, Report, ReportKind, decide
+from romulus.core.record import About, HoldKind, Record
+from romulus.core.transition import Verdict
+from romulus.store.contract import Store
+from tests.store.kit import (
+    HELD,
+    LEASE,
+    PENDING,
+    SECOND,
+    MovableHost,
+    advance,
+    again,
+    claim,
+    claimed,
+    entry,
+    free,
+    park,
+    register,
+    start,
+    succeed,
+)
+
+S, K = OperationState, ReportKind
+LOOKED = Protocol(idempotent=False, key_lifetime=None, settle=0, timeout=SECOND, has_lookup=True)
+
+
+@pytest.fixture(autouse=True)
+def _on_sqlite(request: pytest.FixtureRequest) -> None:
+    if "postgres" in request.node.name:
+        pytest.skip("operations are not ported to PostgreSQL yet")
+
+
+def intent(seq: int = 1, state: OperationState = S.ARMED, **changes: Any) -> NewIntent:
+    made = NewIntent(seq, f"op-{seq}", "write", "d1", b'{"n":1}', LOOKED, state, 5_000 if state is S.ARMED else 0)
+    return replace(made, **changes)
+
+
+def lost(seq: int = 1) -> OperationMark:
+    return OperationMark(seq, S.ARMED, S.UNKNOWN, due=1, error=b"boom")
+
+
+def report(kind: ReportKind, **changes: Any) -> Report:
+    return replace(Report("default", "op-1", kind, "w1", body=b'"v"'), **changes)
+
+
+async def tell(store: Store, kind: ReportKind, **changes: Any) -> OperationRow:
+    (decided,) = await store.report([report(kind, **changes)], decide, PENDING)
+    assert decided is not None
+    return decided.row
+
+
+async def row(store: Store, seq: int = 1) -> OperationRow:
+    found = await store.operation("default", f"op-{seq}")
+    assert found is not None
+    return found
+
+
+async def recorded(store: Store, host: MovableHost, *intents: NewIntent, marks: tuple[OperationMark, ...] = ()) -> Record:
+    """Return a claimed run that has recorded *intents*, then *marks*."""
+    record = await claimed(store, host)
+    assert await store.apply([advance(record, intents=intents or (intent(),), operates=True)]) == [Verdict.APPLIED]
+    if marks:
+        assert await store.apply([advance(await again(store, record), marks=marks, operates=True)]) == [Verdict.APPLIED]
+    return await again(store, record)
+
+
+async def take(store: Store, owner: str = "w1", limit: int = 10, names: tuple[str, ...] = ("write",)) -> list[OperationRow]:
+    return list((await store.take_operations(owner, "default", names, limit, S.UNKNOWN)).rows)
+
+
+async def test_an_intent_is_stored_with_the_transition_that_records_the_step_before(store: Store, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    assert not record.operates
+    await store.apply([advance(record, entry(0), intents=[intent()])])
+    found = await row(store)
+    assert (found.state, found.sends, found.owner, found.fence, found.by_run) == (S.ARMED, 1, "w1", record.run.fence, True)
+    assert (found.run_id, found.workflow, found.protocol, found.arguments) == ("r1", "order", LOOKED, b'{"n":1}')
+    assert found.may_leave_until == 5_000
+    assert found.first_sent_at is not None
+    assert (await again(store, record)).operates
+
+
+async def test_a_refused_transition_records_no_intent(store: Store, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    assert await store.apply([advance(record, intents=[intent()], fence=1)]) == [Verdict.REFUSED]
+    assert await store.operation("default", "op-1") is None
+
+
+async def test_a_queued_intent_is_armed_later_and_an_armed_one_is_never_armed_again(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, intent(state=S.QUEUED))
+    queued = await row(store)
+    assert (queued.state, queued.sends, queued.owner, queued.first_sent_at) == (S.QUEUED, 0, None, None)
+    assert await store.apply([advance(record, intents=[intent()])]) == [Verdict.APPLIED]
+    assert (await row(store)).sends == 1
+    assert await store.apply([advance(await again(store, record), intents=[intent()])]) == [Verdict.REFUSED]
+    assert (await row(store)).sends == 1
+
+
+async def test_one_operation_that_does_not_hold_refuses_its_transition_alone(store: Store, host: MovableHost) -> None:
+    first = await recorded(store, host)
+    await start(store, "r2")
+    (second,) = (await claim(store)).records
+    bad = advance(first, entry(0), marks=[OperationMark(1, S.QUEUED, S.WITHDRAWN)])
+    good = advance(second, entry(0), intents=[intent(id="op-9")])
+    assert await store.apply([bad, good]) == [Verdict.REFUSED, Verdict.APPLIED]
+    assert (await again(store, first)).run.position == 0
+
+
+async def test_un_arming_takes_the_send_back(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, marks=(OperationMark(1, S.ARMED, S.QUEUED),))
+    found = await row(store)
+    assert (found.state, found.sends, found.first_sent_at, found.owner) == (S.QUEUED, 0, None, None)
+
+
+async def test_a_settled_operation_is_no_longer_awaited_and_says_when_it_ended(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, marks=(OperationMark(1, S.ARMED, S.CONFIRMED, awaited=False),))
+    found = await row(store)
+    assert (found.state, found.awaited, found.ended_at is not None) == (S.CONFIRMED, False, True)
+    assert await store.operations_of(record.generation.key) == []
+
+
+async def test_a_mark_needs_the_claim_that_armed_the_operation(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host)
+    taken = await store.reclaim(record.run.key, "w1", record.run.fence)
+    assert taken is not None
+    confirm = OperationMark(1, S.ARMED, S.CONFIRMED, awaited=False)
+    assert await store.apply([advance(taken, entry(0), marks=[confirm])]) == [Verdict.REFUSED]
+
+
+async def test_an_operation_awaited_by_its_generation_is_listed_for_it(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, intent(1), intent(2, S.QUEUED), intent(3))
+    await store.apply([advance(record, forsaken=[3])])
+    assert [each.seq for each in await store.operations_of(record.generation.key)] == [1, 2]
+
+
+# ---- claims -----------------------------------------------------------------------------------------
+
+
+async def test_what_its_run_still_claims_is_not_taken(store: Store, host: MovableHost) -> None:
+    await recorded(store, host)
+    assert await take(store) == []
+    assert (await row(store)).state is S.ARMED
+
+
+@pytest.mark.parametrize("how", ["freed", "reclaimed", "ended", "terminated", "worker dead"])
+async def test_an_armed_operation_whose_claim_is_over_is_unknown_and_due(store: Store, host: MovableHost, how: str) -> None:
+    record = await recorded(store, host)
+    if how == "freed":
+        await store.apply([free(record)])
+    elif how == "reclaimed":
+        await store.reclaim(record.run.key, "w1", record.run.fence)
+    elif how == "ended":
+        await store.apply([succeed(record, operates=True)])
+    elif how == "terminated":
+        from romulus.core import requests
+
+        await store.change("default", "r1", lambda run, _, now: requests.terminate(run, "", now))
+    else:
+        host.advance(LEASE + 1)
+        await store.sweep(10, PENDING)
+    (await register(store, host, "w2")).close()
+    (found,) = await take(store, "w2")
+    assert (found.state, found.owner, found.by_run, found.due) == (S.UNKNOWN, "w2", False, None)
+    assert found.fence > record.run.fence
+    assert [note.kind for note in await store.operation_notes(found.key)] == ["lost"]
+
+
+async def test_a_due_operation_is_taken_once_by_whoever_knows_its_name(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, intent(1), intent(2), marks=(lost(1), lost(2)))
+    assert await take(store, names=("other",)) == []
+    assert [each.seq for each in await take(store, limit=1)] == [1]
+    assert [each.seq for each in await take(store)] == [2]
+    assert await take(store) == []
+
+
+async def test_nothing_is_taken_before_it_is_due_and_the_next_due_time_is_told(store: Store, host: MovableHost) -> None:
+    due = await store.now() + 10 * SECOND
+    await recorded(store, host, marks=(replace(lost(), due=due),))
+    taken = await store.take_operations("w1", "default", ["write"], 10, S.UNKNOWN)
+    assert (list(taken.rows), taken.next_due) == ([], due)
+    host.advance(10 * SECOND)
+    assert len(await take(store)) == 1
+
+
+async def test_a_dead_settler_is_relieved_and_what_it_had_armed_is_unknown(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, intent(1), intent(2), marks=(lost(1), lost(2)))
+    (await register(store, host, "w2")).close()
+    first, _ = await take(store, "w2")
+    host.advance(2 * SECOND)  # the send has left by now
+    await tell(store, K.LOOKED_ABSENT, fence=first.fence, retry_at=1)
+    (again_,) = await take(store, "w2")
+    armed = await tell(store, K.ARMED, fence=again_.fence)
+    assert armed.state is S.ARMED
+    await store.mark_dead("w2")
+    assert [(each.seq, each.state) for each in await take(store)] == [(1, S.UNKNOWN), (2, S.UNKNOWN)]
+
+
+async def test_a_worker_marked_dead_takes_nothing(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, marks=(lost(),))
+    (await register(store, host, "w2")).close()
+    await store.mark_dead("w2")
+    assert await take(store, "w2") == []
+
+
+# ---- reports ----------------------------------------------------------------------------------------
+
+
+async def test_a_settled_operation_is_told_to_the_run_that_awaits_it(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, marks=(lost(),))
+    await store.apply([park(record)])
+    (found,) = await take(store)
+    await tell(store, K.LOOKED_APPLIED, fence=found.fence)
+    (woken,) = (await claim(store)).records
+    (message,) = woken.inbox
+    assert (message.about, message.seq, message.failed, message.body) == (About.OPERATION, 1, False, b'"v"')
+    assert message.info == '["op-1", "confirmed", 1, ""]'
+
+
+async def test_an_operation_that_nobody_awaits_is_settled_and_told_to_nobody(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, marks=(lost(),))
+    await store.apply([succeed(record, operates=True)])
+    (found,) = await take(store)
+    assert (await tell(store, K.LOOKED_APPLIED, fence=found.fence)).state is S.CONFIRMED
+    assert (await again(store, record)).inbox == []
+
+
+async def test_the_first_of_two_racing_reports_wins_and_the_second_is_kept(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, marks=(lost(),))
+    await tell(store, K.RESOLVED_APPLIED, who="ada")
+    found = await tell(store, K.CALLED_ABSENT, who="source crm")
+    assert (found.state, found.body) == (S.CONFIRMED, b'"v"')
+    kinds = [note.kind for note in await store.operation_notes(found.key)]
+    assert kinds == ["no answer", "resolved: applied", "conflict callback: not applied"]
+
+
+async def test_a_person_who_comes_too_late_is_refused_and_nothing_is_written(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, marks=(lost(),))
+    found = await tell(store, K.CALLED_APPLIED)
+    with pytest.raises(OperationConflict, match="is confirmed"):
+        await tell(store, K.RESOLVED_ABSENT, who="ada")
+    assert len(await store.operation_notes(found.key)) == 2
+
+
+async def test_a_report_on_an_unknown_id_is_answered_with_none(store: Store, host: MovableHost) -> None:
+    assert await store.report([report(K.SENT)], decide, PENDING) == [None]
+
+
+async def test_operations_of_another_namespace_are_not_found(store: Store, host: MovableHost) -> None:
+    await recorded(store, host)
+    assert await store.operation("other", "op-1") is None
+    assert await store.report([report(K.SENT, namespace="other")], decide, PENDING) == [None]
+
+
+# ---- review -----------------------------------------------------------------------------------------
+
+
+async def in_review(store: Store, host: MovableHost) -> Record:
+    """Return a run that is held because its one operation waits for a person."""
+    record = await recorded(store, host, marks=(lost(),))
+    (found,) = await take(store)
+    await tell(store, K.STUCK, fence=found.fence, why="nobody knows")
+    record = await again(store, record)
+    assert [message.about for message in record.inbox] == [About.REVIEW]
+    keys = [message.key for message in record.inbox]
+    hold = advance(record, taken=keys, change=Change.HOLD, status=HELD, hold=(HoldKind.REVIEW, record.inbox[0].info))
+    assert await store.apply([hold]) == [Verdict.APPLIED]
+    return await again(store, record)
+
+
+async def test_a_resolution_makes_the_run_that_is_held_for_it_claimable(store: Store, host: MovableHost) -> None:
+    record = await in_review(store, host)
+    assert (record.run.status, "nobody knows" in record.run.hold_reason) == (RunStatus.HELD, True)
+    await tell(store, K.RESOLVED_APPLIED, who="ada")
+    (woken,) = (await claim(store)).records
+    assert [message.about for message in woken.inbox] == [About.OPERATION]
+    assert woken.run.hold_reason == ""
+
+
+async def test_a_run_held_for_something_else_stays_held(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, marks=(lost(),))
+    await store.apply([advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.CODE, "mismatch"))])
+    await tell(store, K.RESOLVED_APPLIED, who="ada")
+    assert (await again(store, record)).run.status is RunStatus.HELD
+
+
+async def test_a_hold_for_review_is_refused_while_the_inbox_holds_something(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, marks=(lost(),))
+    await tell(store, K.RESOLVED_APPLIED, who="ada")
+    hold = advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.REVIEW, "stale"))
+    assert await store.apply([hold]) == [Verdict.REFUSED]
+
+
+async def test_a_generation_that_ends_withdraws_its_queued_operations_and_awaits_no_other(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, intent(1), intent(2, S.QUEUED))
+    await store.apply([succeed(record, operates=True)])
+    assert [((await row(store, seq)).state, (await row(store, seq)).awaited) for seq in (1, 2)] == [(S.ARMED, False), (S.WITHDRAWN, False)]
+
+
+async def test_operations_are_listed_in_the_order_they_were_recorded(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, intent(1), intent(2, S.QUEUED), intent(3))
+    page = await store.operations("default", None, None, None, 2)
+    rest = await store.operations("default", None, record.run.key, page.next, 2)
+    assert [each.seq for each in [*page.items, *rest.items]] == [1, 2, 3]
+    assert [each.seq for each in (await store.operations("default", S.QUEUED, None, None, 9)).items] == [2]
