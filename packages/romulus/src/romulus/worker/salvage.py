@@ -25,14 +25,15 @@ def finished(driver: RunDriver, refused: Transition | None) -> list[Entry]:
 
 
 def outcomes_alone(engine: Engine, entries: Sequence[Entry], record: Record) -> Transition | None:
-    """Return the transition that records those *entries* alone under the claim of *record*; None: there is none to save.
+    """Return the transition that records the first of *entries* alone under the claim of *record*; None: there is none to save.
 
-    Each must be the outcome of an attempt that the record lists as armed: such a one stands on its own, whatever came before it.
+    It must be the outcome of an attempt that the record lists as armed: the code awaits that, as far as the record goes. What it
+    awaits after that outcome only the code can say, so the others count as lost attempts.
     """
     run = record.run
     armed = parse_armed(run.armed)
     listed = {(attempt.seq, attempt.number, attempt.digest) for attempt in armed}
-    outcomes = [entry for entry in entries if (entry.seq, entry.attempt, entry.digest.hex()) in listed]
+    outcomes = [entry for entry in entries if (entry.seq, entry.attempt, entry.digest.hex()) in listed][:1]
     if not outcomes:
         return None
     settled = [entry.seq for entry in outcomes]
