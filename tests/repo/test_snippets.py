@@ -1,39 +1,24 @@
-"""Every Python snippet of the README and the docs: it compiles, and the names it uses are there."""
+"""Every snippet of the README and the docs: it compiles, the names it uses are there, and programs and sessions do what the page says."""
 
 from __future__ import annotations
 
 import ast
 import importlib
 import re
-import textwrap
-from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from tests.repo.files import ROOT
+from tests.repo.pages import FILE, RUN, Block, blocks, pages
+from tests.repo.shell import Command, Shell, commands
 
-FENCE = re.compile(r"^(?P<indent> *)```python\n(?P<code>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE)
 OURS = ("romulus", "remus")
-
-
-@dataclass(frozen=True)
-class Snippet:
-    """One fenced block, and where it stands."""
-
-    place: str
-    code: str
-
-
-def snippets() -> list[Snippet]:
-    """Return the Python blocks of every page for users."""
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]
-    return [
-        Snippet(f"{page.relative_to(ROOT)}:{text.count(chr(10), 0, match.start()) + 1}", textwrap.dedent(match["code"]))
-        for page in sorted(pages)
-        for text in [page.read_text(encoding="utf-8")]
-        for match in FENCE.finditer(text)
-    ]
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+PAGES = {str(page.relative_to(ROOT)): page for page in pages()}
+SNIPPETS = [block for page in PAGES.values() for block in blocks(page) if block.language == "python"]
+SESSIONS = [name for name, page in PAGES.items() if any(block.happens for block in blocks(page))]
 
 
 def imported(tree: ast.Module) -> dict[str, ModuleType]:
@@ -60,18 +45,71 @@ def missing(code: str) -> list[str]:
     return sorted({f"{module.__name__}.{name}" for module, name in used if not hasattr(module, name)})
 
 
-@pytest.mark.parametrize("snippet", snippets(), ids=lambda snippet: snippet.place)
-def test_a_snippet_compiles_and_uses_only_names_that_exist(snippet: Snippet) -> None:
+def perform(block: Block, shell: Shell, directory: Path) -> None:
+    """Do what *block* says, in *directory*."""
+    if block.mark.startswith(FILE):
+        (directory / block.mark.removeprefix(FILE)).write_text(block.code, encoding="utf-8")
+    elif block.mark == RUN:
+        (directory / "program.py").write_text(block.code, encoding="utf-8")
+        code = shell.do(Command("python program.py", []))
+        assert code == 0, "\n".join([block.place, *shell.said])
+    else:
+        for command in commands(block.code):
+            shell.do(command)
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda snippet: snippet.place)
+def test_a_snippet_compiles_and_uses_only_names_that_exist(snippet: Block) -> None:
     compile(snippet.code, snippet.place, "exec")
 
     assert missing(snippet.code) == []
 
 
+@pytest.mark.process
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("name", SESSIONS)
+def test_the_programs_and_sessions_of_a_page_do_what_it_says(name: str, tmp_path: Path) -> None:
+    with Shell(tmp_path) as shell:
+        for block in blocks(PAGES[name]):
+            if block.happens:
+                perform(block, shell, tmp_path)
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_what_a_page_links_to_is_there(name: str) -> None:
+    page = PAGES[name]
+
+    assert [target for target in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_fence_says_nothing_that_is_not_understood(name: str) -> None:
+    odd = [block.place for block in blocks(PAGES[name]) if block.mark and not block.happens]
+
+    assert odd == []
+
+
 def test_the_readme_begins_with_the_quickstart() -> None:
-    first = next(each for each in snippets() if each.place.startswith("README.md"))
+    first = next(each for each in SNIPPETS if each.place.startswith("README.md"))
 
     assert "app.run(checkout.options(" in first.code
 
 
 def test_a_name_that_does_not_exist_is_found() -> None:
     assert missing("import romulus\nromulus.no_such_name()") == ["romulus.no_such_name"]
+
+
+def test_a_session_that_prints_something_else_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.repo.shell.PATIENCE_S", 1.0)
+
+    with Shell(tmp_path) as shell, pytest.raises(AssertionError, match="was to print"):
+        shell.do(Command("echo two; echo one", ["one", "two"]))
+
+
+def test_a_program_that_fails_is_found(tmp_path: Path) -> None:
+    with Shell(tmp_path) as shell, pytest.raises(AssertionError, match="boom"):
+        perform(Block("page:1", "python", RUN, "raise ValueError('boom')"), shell, tmp_path)
+
+
+def test_commands_and_what_they_print_are_told_apart() -> None:
+    assert commands("$ a b   # why\none\n\n  two …\n$ c\n") == [Command("a b", ["one", "two …"]), Command("c", [])]
