@@ -7,11 +7,13 @@ from datetime import timedelta
 
 import pytest
 
+import romulus
 from tests.cases.apps.waits import impatient, race, two_waits, waits
 from tests.processes.stage import FULL, Stage
 
 pytestmark = pytest.mark.process
 APP = "tests.cases.apps.waits:app"
+LOSERS = ("timer", "wait", "crash")
 
 
 async def test_an_event_sent_just_before_or_after_its_run_starts_or_waits_is_never_lost(stage: Stage) -> None:
@@ -43,30 +45,29 @@ async def test_an_event_sent_just_before_or_after_its_run_starts_or_waits_is_nev
     stage.whole()
 
 
-@pytest.mark.parametrize("when", ["one after the other", "in one transaction", "after a crash"])
-async def test_parallel_waits_get_their_own_answers_in_whatever_order_they_come(stage: Stage, when: str) -> None:
-    """RB-12."""
+async def test_parallel_waits_get_their_own_answers_in_whatever_order_they_come(stage: Stage) -> None:
+    """RB-12: one after the other, in one transaction, and after a crash."""
     worker = await stage.worker(APP)
-    runs = [f"r{n}" for n in range(10)]
+    runs = [f"{how} {n}" for how in ("single", "together", "crash") for n in range(5)]
     handles = [await stage.client.start(two_waits.options(id=run), run) for run in runs]
     for run in runs:
         await stage.status(run, "waiting")
-    if when == "after a crash":
-        worker.kill()
-    if when == "in one transaction":
-        with stage.database() as database:
-            database.execute("BEGIN IMMEDIATE")
-            client = stage.client.using(database)
-            for run in runs:
-                await client.send_event("answer", f"b of {run}", correlation_id=f"{run}/B")
-                await client.send_event("answer", f"a of {run}", correlation_id=f"{run}/A")
-            database.execute("COMMIT")
-    else:
-        for branch in "BA":
-            for run in runs:
-                await stage.client.send_event("answer", f"{branch.lower()} of {run}", correlation_id=f"{run}/{branch}")
-    if when == "after a crash":
-        await stage.worker(APP)
+
+    async def answer(client: romulus.AsyncClient, how: str) -> None:
+        for run in (run for run in runs if run.startswith(how)):
+            await client.send_event("answer", f"b of {run}", correlation_id=f"{run}/B")
+            await client.send_event("answer", f"a of {run}", correlation_id=f"{run}/A")
+
+    await answer(stage.client, "single")
+    with stage.database() as database:
+        database.execute("BEGIN IMMEDIATE")
+        await answer(stage.client.using(database), "together")
+        database.execute("COMMIT")
+    for run in runs[:10]:
+        await stage.status(run, "succeeded")
+    worker.kill()
+    await answer(stage.client, "crash")
+    await stage.worker(APP)
     assert [await h.result(timeout=30) for h in handles] == [{"A": f"a of {run}", "B": f"b of {run}"} for run in runs]
     stage.whole()
 
@@ -90,24 +91,28 @@ async def test_a_waits_timeout_counts_from_its_start_over_a_crash(stage: Stage) 
     stage.whole()
 
 
-@pytest.mark.parametrize("loser", ["timer", "wait", "timer after a crash"])
-async def test_the_loser_of_a_race_leaves_nothing_that_keeps_the_ended_run(stage: Stage, loser: str) -> None:
-    """RS-08."""
+async def test_the_loser_of_a_race_leaves_nothing_that_keeps_the_ended_run(stage: Stage) -> None:
+    """RS-08: the timer loses, the wait loses, the timer loses after a crash."""
     worker = await stage.worker(APP)
-    handle = await stage.client.start(race.options(id="r"), 0.5 if loser == "wait" else 3600)
-    if loser != "wait":
-        await stage.status("r", "waiting")
-        if "crash" in loser:
-            worker.kill()
-            await stage.worker(APP)
-        await handle.send_event("key", "won")
-    assert await handle.result(timeout=30) == ("timer" if loser == "wait" else "won")
-    assert [entry.kind for entry in await handle.history()] == ["timer" if loser == "wait" else "wait"]
+    handles = {loser: await stage.client.start(race.options(id=loser), 0.5 if loser == "wait" else 3600) for loser in LOSERS}
+    assert await handles["wait"].result(timeout=30) == "timer"
+    await stage.status("timer", "waiting")
+    await handles["timer"].send_event("key", "won")
+    assert await handles["timer"].result(timeout=30) == "won"
+    await stage.status("crash", "waiting")
+    worker.kill()
+    await handles["crash"].send_event("key", "won")
+    await stage.worker(APP)
+    assert await handles["crash"].result(timeout=30) == "won"
+
+    assert [[entry.kind for entry in await handle.history()] for handle in handles.values()] == [["wait"], ["timer"], ["wait"]]
     assert stage.rows("SELECT count(*) FROM waits") == [(0,)]
-    assert stage.rows("SELECT wake_at, queue_at, owner FROM runs") == [(None, None, None)]
-    late = await handle.send_event("key", "late")
-    ended = await handle.describe()
-    other = await stage.client.start(race.options(id="other"), 0.01)  # the workers are alive and have nothing left to do for the first
+    assert set(stage.rows("SELECT wake_at, queue_at, owner FROM runs")) == {(None, None, None)}
+    late = [await handle.send_event("key", "late") for handle in handles.values()]
+    ended = [await handle.describe() for handle in handles.values()]
+    other = await stage.client.start(race.options(id="other"), 0.01)  # the worker is alive and has nothing left to do for them
     await other.result(timeout=30)
-    assert await handle.describe() == ended
-    assert stage.rows("SELECT state, run FROM events WHERE id = ?", late.id) == [("unmatched", None)]
+    assert [await handle.describe() for handle in handles.values()] == ended
+    assert {row for receipt in late for row in stage.rows("SELECT state, run FROM events WHERE id = ?", receipt.id)} == {
+        ("unmatched", None)
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -86,7 +87,7 @@ class Stage:
         self.processes: list[Process] = []
         found = os.environ.get("PYTHONPATH")
         self.environment = {
-            "ROMULUS_STORE": url, DIRECTORY: str(directory), "PYTHONDONTWRITEBYTECODE": "1",
+            "ROMULUS_STORE": url, DIRECTORY: str(directory),
             "PYTHONPATH": f"{ROOT}{os.pathsep}{found}" if found else str(ROOT),
         }  # fmt: skip
 
@@ -149,6 +150,7 @@ class Stage:
 
     def deploy(self, module: str, code: str) -> None:
         """Write a module that workers started from now on import."""
+        shutil.rmtree(self.directory / "__pycache__", ignore_errors=True)  # it tells two versions apart by the second only
         (self.directory / f"{module}.py").write_text(code, encoding="utf-8")
 
     # ---- what happened ---------------------------------------------------------------------------
