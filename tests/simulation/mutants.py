@@ -122,6 +122,7 @@ def _armed_forgotten_on_hold(patch: pytest.MonkeyPatch) -> None:
 MUTANTS = (
     in_sql("the owner is not compared", "runs.owner = +t.column2 AND ", ""),
     in_sql("the fence is not compared", "runs.fence = +t.column3 AND ", ""),
+    in_sql("neither owner nor fence is compared", "runs.owner = +t.column2 AND runs.fence = +t.column3 AND ", ""),
     in_sql("the revision is not compared", "AND runs.revision = +t.column4", ""),
     in_sql("cancel_seq is not compared", "AND (t.column5 IS NULL OR runs.cancel_seq = +t.column5)", ""),
     Mutant("not_before is not compared", always(True, (advance, "is_due"), (apply, "is_due"))),

@@ -86,7 +86,7 @@ class Scenario(Stage):
     def _temper(self) -> dict[Action, int]:
         """Return what this seed has more of than others."""
         crashy: dict[Action, int] = {self.crash: 30, self.boot: 30}
-        busy: dict[Action, int] = {self.cancel: 5, self.terminate: 3, self.release: 5, self.retry: 6, self.fork: 4}
+        busy: dict[Action, int] = {self.cancel: 12, self.terminate: 3, self.release: 5, self.retry: 6, self.fork: 4}
         frozen: dict[Action, int] = {self.stall: 12, self.block: 4, self.boot: 10}
         moods: tuple[dict[Action, int], ...] = ({}, crashy, busy, frozen)
         return moods[self._mood]
