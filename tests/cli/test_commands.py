@@ -201,7 +201,23 @@ def test_doctor_shows_settings_and_findings_and_makes_nothing(tmp_path: Path, mo
     assert report.code == 1
     assert {f["check"]: f["state"] for f in report.json["findings"]} | {"event loop": ""} == {
         "python": "ok", "event loop": "", "settings": "failed", "store": "ok", "assurance": "ok", "disk": "ok", "workers": "note",
+        "held runs": "ok", "stranded runs": "ok",
     }  # fmt: skip
+
+
+def test_doctor_and_the_listing_tell_what_goes_on_only_if_somebody_does_something() -> None:
+    romulus_here("runs", "start", "stuck", "--id", "stuck-1")
+    work("stuck-1")
+    romulus_here("runs", "start", "nobody", "--id", "n")
+
+    findings = {finding["check"]: finding for finding in romulus_here("doctor", "--json").json["findings"]}
+    assert (findings["held runs"]["state"], findings["stranded runs"]["state"]) == ("note", "note")
+    assert findings["held runs"]["detail"] == "1 waiting for a person: romulus runs list --status held says why"
+    assert findings["stranded runs"]["detail"] == "1 waiting for a worker that serves nobody 1"
+    listed = romulus_here("runs", "list").out.splitlines()
+    assert [line.split()[3] for line in listed[1:]] == ["held", "pending"]
+    assert "nothing can wake this run" in listed[1]
+    assert listed[2].rstrip().endswith("no live worker serves this workflow and version")
 
 
 def test_text_from_outside_cannot_move_the_cursor_or_turn_round(tmp_path: Path) -> None:

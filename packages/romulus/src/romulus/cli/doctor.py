@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,14 +15,17 @@ import typer
 
 from romulus.app.loops import loop_factory
 from romulus.app.settings import TABLE, InForce, in_force, value_of
+from romulus.client import RunDescription
 from romulus.client.source import Opened, Source
 from romulus.core.errors import RomulusError
+from romulus.core.machine import CLAIMABLE, RunStatus
 
 from .command import FAILED, Cli, Exit, command
 from .migrate import MEMORY, checked_schema
 from .output import print_json, print_table, say
 
 FREE_MIN_BYTES = 256 * 1024 * 1024
+LOOK_MAX = 1_000  # runs of a status that are looked at
 ASSURANCE = {"sqlite": "local: one machine, every process that can open the file is trusted"}
 OK, NOTE, BAD = "ok", "note", "failed"
 
@@ -98,7 +101,7 @@ async def _store(cli: Cli) -> list[Finding]:
     except RomulusError as error:
         return [Finding("store", BAD, str(error))]
     try:
-        return [*await _open_store(opened), await _workers(opened, cli.namespace)]
+        return [*await _open_store(opened), await _workers(opened, cli.namespace), *await _runs(cli)]
     except RomulusError as error:
         return [Finding("store", BAD, str(error))]
     finally:
@@ -128,6 +131,28 @@ async def _workers(opened: Opened, namespace: str) -> Finding:
     rows = await opened.store.workers(namespace)
     live = sum(row.status == "live" for row in rows)
     return Finding("workers", OK if live else NOTE, f"{live} live of {len(rows)} registered in namespace {namespace!r}")
+
+
+async def _runs(cli: Cli) -> list[Finding]:
+    """Say which runs go on only if somebody does something."""
+    async with cli.client() as client:
+        held = await client.runs(status=RunStatus.HELD, limit=LOOK_MAX)
+        idle = [run for status in sorted(CLAIMABLE) for run in await client.runs(status=status, limit=LOOK_MAX)]
+    stranded = [run for run in idle if run.stranded]
+    return [
+        _waiting("held runs", held, "waiting for a person: romulus runs list --status held says why"),
+        _waiting("stranded runs", stranded, f"waiting for a worker that serves {_workflows(stranded)}"),
+    ]
+
+
+def _waiting(check: str, runs: Sequence[RunDescription], remedy: str) -> Finding:
+    if not runs:
+        return Finding(check, OK, "none")
+    return Finding(check, NOTE, f"{len(runs):,}{'' if len(runs) < LOOK_MAX else ' or more'} {remedy}")
+
+
+def _workflows(runs: Iterable[RunDescription]) -> str:
+    return ", ".join(sorted({f"{run.workflow} {run.version}" for run in runs}))
 
 
 def _without_password(setting: InForce) -> InForce:
