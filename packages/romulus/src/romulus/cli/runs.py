@@ -9,23 +9,32 @@ import typer
 
 from romulus.client import AsyncHandle, JournalEntry, RunDescription
 from romulus.core.machine import TERMINAL, RunStatus
+from romulus.core.record import Kind
 
 from . import bulk
 from .command import CONFLICT, FAILED, Cli, Exit, command
 from .output import brief, complain, local, print_fields, print_json, print_page, print_table, say
 from .reading import parsed_attributes, parsed_object, parsed_time
 
+
+def _outcome(entry: JournalEntry) -> str:
+    if entry.error is not None:
+        return f"failed: {entry.error}"
+    return "fired" if entry.kind == Kind.TIMER else brief(entry.value)
+
+
 group = typer.Typer(help="Start runs, look at them, ask something of them.", no_args_is_help=True)
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run ID.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for people; kept with the run.")]
+STRANDED = "stranded: no live worker serves this workflow and version"
 RUN_COLUMNS: dict[str, Callable[[RunDescription], object]] = {
     "RUN": lambda run: run.id,
     "WORKFLOW": lambda run: f"{run.workflow} {run.version}",
-    "STATUS": lambda run: "stranded" if run.stranded else run.status,
+    "STATUS": lambda run: run.status,
     "POSITION": lambda run: run.position,
     "CREATED": lambda run: run.created_at,
     "DUE": lambda run: run.due,
-    "NOTE": lambda run: run.hold_reason or run.error or run.cancel_reason,
+    "NOTE": lambda run: run.hold_reason or run.error or run.cancel_reason or (STRANDED if run.stranded else None),
 }
 ENTRY_COLUMNS: dict[str, Callable[[JournalEntry], object]] = {
     "POS": lambda entry: entry.position,
@@ -35,7 +44,7 @@ ENTRY_COLUMNS: dict[str, Callable[[JournalEntry], object]] = {
     "SEQ": lambda entry: entry.seq,
     "ATTEMPT": lambda entry: entry.attempt or "",
     "FENCE": lambda entry: entry.fence,
-    "OUTCOME": lambda entry: f"failed: {entry.error}" if entry.error is not None else brief(entry.value),
+    "OUTCOME": _outcome,
 }
 
 
@@ -205,7 +214,7 @@ def _print_run(run: RunDescription) -> None:
     print_fields(
         {
             "run": run.id, "workflow": f"{run.workflow} {run.version}", "status": run.status,
-            "stranded": "no live worker serves this workflow and version" if run.stranded else None,
+            "stranded": STRANDED.partition(": ")[2] if run.stranded else None,
             "held because": run.hold_reason, "result": brief(run.result) if run.status is RunStatus.SUCCEEDED else None,
             "error": run.error, "position": run.position, "generation": run.generation,
             "owner": run.owner, "fence": run.fence, "cancel requests": run.cancel_requests or None, "reason": run.cancel_reason,
