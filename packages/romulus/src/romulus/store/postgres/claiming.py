@@ -7,6 +7,7 @@ top-level selects with SKIP LOCKED, queue by queue, so that workers that look at
 # ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, LiteralString, TypeAlias
@@ -142,8 +143,7 @@ async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Lo
         return Claims((), None)  # marked dead meanwhile: its claims would be void at once
     times.append(seen.now)
     keys = await _lost(session, request, doubtful)
-    for queue, count in shares(seen.ready, request.limit - len(keys)).items():
-        keys += await _lock(session, request, queue, count, seen.now)
+    keys += await _pick(session, request, turns(seen.ready, request.limit - len(keys)), seen.now)
     left = sum(map(len, seen.ready.values())) > request.limit
     return Claims(await _take(session, request, to, seen.now, keys), seen.now if left else seen.later)
 
@@ -154,17 +154,18 @@ async def reclaim(session: Session, run: int, owner: str, fence: int) -> Record 
     return None if row is None else record_of(row)
 
 
-def shares(ready: dict[Queue, list[int]], limit: int) -> dict[Queue, int]:
-    """Return how many to take of each queue: of each workflow in turn, the one with the oldest head first, at most *limit*."""
-    counts: dict[Queue, int] = {}
+def turns(ready: dict[Queue, list[int]], limit: int) -> list[Queue]:
+    """Return from which queue to take one after another, at most *limit*: each workflow in turn, the one with the oldest head first."""
     workflows: dict[int, list[tuple[int, Queue]]] = {}
     for queue, due in ready.items():
         workflows.setdefault(queue[0], []).extend((at, queue) for at in due)
     lines = sorted(sorted(line) for line in workflows.values())
-    picked = [line[turn][1] for turn in range(limit) for line in lines if turn < len(line)] if lines else []
-    for queue in picked[: max(limit, 0)]:
-        counts[queue] = counts.get(queue, 0) + 1
-    return counts
+    picked: list[Queue] = []
+    for turn in range(max(map(len, lines), default=0)):
+        if len(picked) >= limit:
+            break
+        picked += [line[turn][1] for line in lines if turn < len(line)]
+    return picked[: max(limit, 0)]
 
 
 async def _rise(session: Session, namespace: str, serve: Serve, now: int) -> None:
@@ -179,6 +180,13 @@ async def _lost(session: Session, request: ClaimRequest, doubtful: Sequence[int]
     if not doubtful:
         return []
     return [key for (key,) in await session.rows("claim.doubtful", DOUBTFUL, request.owner, list(doubtful))][: request.limit]
+
+
+async def _pick(session: Session, request: ClaimRequest, order: list[Queue], now: int) -> list[int]:
+    """Lock so many of each queue and return their keys in *order*; what others have locked is left out."""
+    counts = Counter(order)
+    locked = {queue: deque(await _lock(session, request, queue, count, now)) for queue, count in counts.items()}
+    return [locked[queue].popleft() for queue in order if locked[queue]]
 
 
 async def _lock(session: Session, request: ClaimRequest, queue: Queue, count: int, now: int) -> list[int]:

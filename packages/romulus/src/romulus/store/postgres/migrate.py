@@ -20,7 +20,8 @@ assert len(MIGRATIONS) == VERSION
 LOCK: Final[LiteralString] = "SELECT set_config('lock_timeout', '60s', true), pg_advisory_xact_lock(1383034229, -1)"
 # Read from the catalogue's tables: `to_regclass` answers from a cache that waiting for an advisory lock does not refresh.
 THERE: Final[LiteralString] = (
-    "SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'romulus' AND c.relname = 'meta')"
+    "SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'romulus' AND "
+    "c.relname = 'meta')"
 )
 META: Final[LiteralString] = "SELECT name, value FROM romulus.meta"
 COLUMNS: Final[LiteralString] = (

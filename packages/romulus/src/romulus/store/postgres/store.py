@@ -34,6 +34,7 @@ log = logging.getLogger("romulus.store")
 CONNECTIONS: Final = 6  # for everything but leases, listening and steps
 STEPS_MAX: Final = 10  # transactional steps at a time
 HEALED_MAX: Final = 500  # forgotten runs woken by one sweep
+DOUBT_KEPT: Final = 120_000_000  # µs that runs are looked for which a claim without an answer may have taken
 RESENDS_MAX: Final = 5  # times a start or send whose commit got no answer is repeated: their IDs make that harmless
 
 
@@ -54,7 +55,7 @@ class PostgresStore:
         self._sends: Grouped[NewEvent, Received | EventClash] = Grouped(host, self._send)
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
         self._warned = False
-        self._doubts: dict[str, list[int]] = {}  # owner: times of claims whose commit got no answer
+        self._doubts: dict[str, list[tuple[int, int]]] = {}  # owner: (kept until, store time) of claims whose commit got no answer
         self._missed: set[str] = set()  # owners some of whose wakes were taken in a commit that got no answer
 
     # ---- life ------------------------------------------------------------------------------
@@ -186,14 +187,14 @@ class PostgresStore:
         self._clock.seen(seen.now, begun)
         if self._outdated(seen.schema):
             return Claims((), None)
-        doubts = self._doubts.get(request.owner, [])
+        doubts = self._doubtful(request.owner)
         if seen.idle and not doubts:
             return Claims((), seen.later if seen.live else None)
         return await self._claim(request, to, seen, doubts)
 
     async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
         """Take a new fence on a run that *owner* still owns under *fence*."""
-        return await self._repeatable(lambda s: claiming.reclaim(s, run, owner, fence))
+        return await self._pool.statement(lambda s: claiming.reclaim(s, run, owner, fence))
 
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         """Write every transition whose guards hold, in one commit."""
@@ -288,8 +289,17 @@ class PostgresStore:
         try:
             return await self._pool.write(lambda s: claiming.claim(s, request, to, seen, doubts, times))
         except CommitUnknown as error:
-            self._doubts.setdefault(request.owner, []).extend(times)
+            until = self._host.monotonic() + DOUBT_KEPT
+            self._doubts.setdefault(request.owner, []).extend((until, time) for time in times)
             raise StoreUnavailable(str(error)) from error
+
+    def _doubtful(self, owner: str) -> list[int]:
+        """Return the times of claims that may have been committed, or may yet be: an old backend can still be at it."""
+        now = self._host.monotonic()
+        kept = [doubt for doubt in self._doubts.pop(owner, []) if doubt[0] > now]
+        if kept:
+            self._doubts[owner] = kept
+        return [time for _, time in kept]
 
     async def _repeatable(self, work: Callable[[OwnSession], Awaitable[T]]) -> T:
         """Run *work* in a transaction that does no harm when it is done twice: what is unknown is as good as not done."""

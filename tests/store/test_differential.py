@@ -1,0 +1,216 @@
+"""The same random trace of commands on both stores: every answer is the same, and so is all that is stored after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from romulus.core.errors import IllegalTransition
+from romulus.core.machine import Change, RunStatus
+from romulus.core.record import AttemptRow, HoldKind, Record
+from romulus.core.requests import release, request_cancel, terminate
+from romulus.core.transition import CloseWait, Closing, Created, Transition
+from romulus.store import open_store
+from romulus.store.contract import RunFilter, Store
+from tests.postgres.server import Database
+from tests.store.kit import HELD, PENDING, SECOND, MovableHost, advance, claim, entry, event, free, new_run, park, register, succeed, wait
+
+OWNERS = ("w1", "w2")
+RUNS, EVENTS, STEPS = 6, 14, 120
+
+
+@dataclass
+class Side:
+    """One store, and the records that its workers hold."""
+
+    store: Store
+    host: MovableHost
+    held: dict[str, Record] = field(default_factory=dict[str, Record])
+    sent: dict[str, Transition] = field(default_factory=dict[str, Transition])
+
+    async def fresh(self, run_id: str) -> Record | None:
+        return await self.store.record("default", run_id)
+
+
+async def run_trace(sides: list[Side], random: Random) -> None:
+    for side in sides:
+        for owner in OWNERS:
+            (await register(side.store, side.host, owner)).close()
+    for number in range(STEPS):
+        name, arguments = choose(random)
+        answers = [await COMMANDS[name](side, *arguments) for side in sides]
+        assert answers[0] == answers[1], f"command {number}: {name}{arguments}"
+        if number % 10 == 0 or number == STEPS - 1:
+            pictures = [await picture(side.store) for side in sides]
+            assert pictures[0] == pictures[1], f"after command {number}: {name}{arguments}"
+
+
+def choose(random: Random) -> tuple[str, tuple[Any, ...]]:
+    run, name = f"r{random.randrange(RUNS)}", random.choice(list(COMMANDS))
+    arguments: dict[str, tuple[Any, ...]] = {
+        "start": (run, random.choice([0, 0, 1, -1]), random.choice([None, 5 * SECOND])),
+        "send": (f"e{random.randrange(EVENTS)}", random.choice("ab"), random.choice([b"1", b"1", b"2"])),
+        "match": (random.choice([1, 100]),),
+        "claim": (random.choice(OWNERS), random.choice([1, 10])),
+        "pulse": (random.choice(OWNERS),),
+        "move": (run, random.choice(sorted(MOVES)), random.random() < 0.1, random.randrange(1 << 30)),
+        "again": (run,),
+        "change": (run, random.choice(["cancel", "terminate", "release"])),
+        "advance": (random.choice([1, SECOND, 20 * SECOND]),),
+        "lose": (random.choice(OWNERS),),
+    }
+    return name, arguments[name]
+
+
+# ---- commands ------------------------------------------------------------------------------
+async def start(side: Side, run_id: str, priority: int, delay: int | None) -> Any:
+    status = RunStatus.SCHEDULED if delay else PENDING
+    (answer,) = await side.store.start([new_run(run_id, priority=priority, delay=delay, status=status)])
+    return isinstance(answer, Created)
+
+
+async def send(side: Side, event_id: str, correlation_id: str, payload: bytes) -> Any:
+    return list(await side.store.send([event(event_id, correlation_id=correlation_id, payload=payload)]))
+
+
+async def match(side: Side, limit: int) -> Any:
+    while await side.store.match(limit):
+        pass
+
+
+async def do_claim(side: Side, owner: str, limit: int) -> Any:
+    claims = await claim(side.store, owner, limit=limit)
+    side.held |= {record.run.id: record for record in claims.records}
+    return [face(record) for record in claims.records]
+
+
+async def pulse(side: Side, owner: str) -> Any:
+    return sorted(face(record) for record in await side.store.pulse(owner))
+
+
+async def move(side: Side, run_id: str, how: str, stale: bool, seed: int) -> Any:
+    """Write a transition from what is stored now, or from what its worker has held all the time."""
+    record = side.held.get(run_id) if stale else await side.fresh(run_id)
+    if record is None or record.run.owner is None:
+        return None
+    t = MOVES[how](record, Random(seed))
+    side.sent[run_id] = t
+    return await side.store.apply([t])
+
+
+async def again(side: Side, run_id: str) -> Any:
+    """Resubmit the last transition, as after a commit without an answer."""
+    return await side.store.apply([side.sent[run_id]]) if run_id in side.sent else None
+
+
+async def change(side: Side, run_id: str, how: str) -> Any:
+    decide: Any = {
+        "cancel": lambda run, _, now: request_cancel(run, "why", now),
+        "terminate": lambda run, _, now: terminate(run, "why", now),
+        "release": lambda run, _, now: release(run, now),
+    }[how]
+    try:
+        changed = await side.store.change("default", run_id, decide)
+    except IllegalTransition as error:
+        return str(error)
+    return None if changed is None else [(run.status, run.cancel_seq, run.revision, run.owner) for run in changed]
+
+
+async def advance_clock(side: Side, by: int) -> Any:
+    side.host.advance(by)
+
+
+async def lose(side: Side, owner: str) -> Any:
+    """A worker dies and comes again under the same name, for short."""
+    await side.store.mark_dead(owner)
+    freed = await side.store.sweep(100, PENDING)
+    await side.store.deregister(owner)
+    (await register(side.store, side.host, owner)).close()
+    return freed.runs
+
+
+COMMANDS: dict[str, Any] = {
+    "start": start, "send": send, "match": match, "claim": do_claim, "pulse": pulse, "move": move, "again": again, "change": change,
+    "advance": advance_clock, "lose": lose,
+}  # fmt: skip
+
+
+# ---- transitions ---------------------------------------------------------------------------
+def opening(record: Record, random: Random) -> Transition:
+    seq = record.run.revision + 1
+    options = {"shared": random.random() < 0.2, "include_late": random.random() < 0.2}
+    return advance(record, entry(record.run.position), opens=[wait(seq, correlation_id=random.choice("ab"), **options)])
+
+
+def closing(record: Record, random: Random) -> Transition:
+    if not record.waits:
+        return opening(record, random)
+    chosen = random.choice(list(record.waits))
+    if chosen.deposit is None:
+        closes = [CloseWait(chosen.seq, random.choice([Closing.WITHDRAWN, Closing.TIMED_OUT]))]
+    else:
+        how = random.choice(list(Closing))
+        closes = [CloseWait(chosen.seq, how, chosen.deposit.event if how in (Closing.CONSUMED, Closing.BAD) else None)]
+    return advance(record, entry(record.run.position, kind="wait"), closes=closes)
+
+
+def trying(record: Record, random: Random) -> Transition:
+    row = AttemptRow(random.randrange(3), "aa", 1, 1, 0, 5, b"boom")
+    return advance(record, attempts=[row], settled=[random.randrange(3)], armed='[[0,1,"aa"]]')
+
+
+def parking(record: Record, random: Random) -> Transition:
+    return park(record, entry(record.run.position), wake_at=random.choice([None, 0]))
+
+
+def holding(record: Record, random: Random) -> Transition:
+    return advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.HUNG, "why"))
+
+
+MOVES: dict[str, Any] = {
+    "open": opening, "close": closing, "try": trying, "park": parking, "hold": holding,
+    "free": lambda record, _: free(record), "succeed": lambda record, _: replace(succeed(record), progressed=True),
+}  # fmt: skip
+
+
+# ---- what is compared ----------------------------------------------------------------------
+def face(record: Record) -> Any:
+    run = record.run
+    waits = [(w.seq, w.correlation_id, w.shared, w.deposit.event_id if w.deposit else "") for w in record.waits]
+    return (
+        run.id, str(run.status), run.generation, run.position, run.revision, run.owner or "", run.cancel_seq, run.cancel_reason, run.armed,
+        run.losses, run.wake_at is None, run.priority, run.digest, run.hold_reason, run.started_at is None, run.finished_at is None,
+        [(a.seq, a.number) for a in record.attempts], waits,
+    )  # fmt: skip
+
+
+async def picture(store: Store) -> Any:
+    """Return all that is stored, without keys and times."""
+    runs = [await store.record("default", run.id) for run in (await store.runs(RunFilter("default"), None, 100)).items]
+    return {
+        "runs": [face(record) for record in runs if record is not None],
+        "journal": [[e[:5] for e in await store.history(r.generation.key, 0, 1000)] for r in runs if r is not None],
+        "ends": [(r.generation.ended_at is None, r.generation.result) for r in runs if r is not None],
+        "evidence": [len(await store.evidence(r.run.key)) for r in runs if r is not None],
+        "events": [(e.id, e.state, e.late) for e in (await store.events("default", None, None, 100)).items],
+        "waits": sorted((w.run_id, w.seq, w.event_id or "") for w in (await store.waits("default", None, 100)).items),
+    }
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_both_stores_answer_alike(database: Database, seed: int) -> None:
+    sides: list[Side] = []
+    for url in ("sqlite://", database.url):
+        host = MovableHost()
+        host.moved = database.set_ahead if url == database.url else None
+        sides.append(Side(open_store(url, host), host))
+        await sides[-1].store.open()
+    try:
+        await run_trace(sides, Random(seed))
+    finally:
+        for side in sides:
+            await side.store.close()
+            side.host.close()
