@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-PATIENCE_S = 60.0
+PATIENCE_S = 40.0
 OPEN_END = "…"  # in an expected line: whatever stands here
 
 
@@ -100,5 +100,5 @@ def _in_order(expected: list[str], said: list[str]) -> bool:
 
 def _fits(expected: str, line: str) -> bool:
     """Compare word by word: tables are as wide as what stands in them."""
-    parts = [re.escape(part) for part in " ".join(expected.split()).split(OPEN_END)]
+    parts = [re.escape(part.strip()) for part in " ".join(expected.split()).split(OPEN_END)]
     return re.fullmatch(".*".join(parts), " ".join(line.split())) is not None
