@@ -65,7 +65,7 @@ async def test_what_is_expected_is_all_that_is_made(own: Database) -> None:
 async def test_check_says_what_would_be_done(own: Database) -> None:
     host = MovableHost()
     pool = Pool(place_of(own.url), host, 1)
-    assert await migrate.check(pool) == "schema 0 would be migrated to 1"
+    assert await migrate.check(pool) == "the schema does not exist yet and would be made"
     await open_and_close(own.url)
     assert await migrate.check(pool) == "schema 1 is up to date"
     await pool.close()

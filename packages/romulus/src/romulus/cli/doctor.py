@@ -95,7 +95,7 @@ def _settings() -> list[Finding]:
 async def _store(cli: Cli) -> list[Finding]:
     source = Source(cli.store)
     try:
-        if cli.store != MEMORY and "does not exist yet" in (state := checked_schema(cli.store)):
+        if cli.store != MEMORY and "does not exist yet" in (state := await checked_schema(cli.store)):
             return [Finding("store", NOTE, state)]
         opened = await source.acquire()
     except RomulusError as error:
@@ -116,6 +116,9 @@ async def _open_store(opened: Opened) -> list[Finding]:
     kind = urlsplit(store.url).scheme
     if kind in ASSURANCE:
         found.append(Finding("assurance", OK, ASSURANCE[kind]))
+    warnings = getattr(store, "warnings", None)  # a store may look at itself
+    if warnings is not None:
+        found += [Finding("database", NOTE, text) for text in await warnings()]
     path = Path(store.url.removeprefix("sqlite:///"))
     if kind == "sqlite" and path.is_file():
         found.append(_room(path))

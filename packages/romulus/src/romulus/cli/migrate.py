@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from .output import print_json, say
 
 LOCK_WAIT = 1_500_000  # µs
 MEMORY = "sqlite://"
+POSTGRES = ("postgresql://", "postgres://")
 CURRENT = "is up to date"
 
 
@@ -31,12 +33,16 @@ def add_to(root: typer.Typer) -> None:
 async def migrate(
     cli: Cli,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; exit code 1 where something would be done.")] = False,
+    sql: Annotated[bool, typer.Option("--sql", help="Change nothing; print the SQL for an administrator (PostgreSQL).")] = False,
 ) -> None:
     """Make or upgrade the store's schema."""
-    was = checked_schema(cli.store)
+    if sql:
+        sys.stdout.write(plain_sql(cli.store))
+        return
+    was = await checked_schema(cli.store)
     if not check:
         await _migrated(cli.store)
-    done = was if check else checked_schema(cli.store)
+    done = was if check else await checked_schema(cli.store)
     if cli.json:
         print_json({"store": cli.store, "before": was, "after": done})
     else:
@@ -51,10 +57,23 @@ async def _migrated(url: str) -> None:
     await source.release()
 
 
-def checked_schema(url: str) -> str:
+def plain_sql(url: str) -> str:
+    """Return the SQL that makes the schema of a PostgreSQL store."""
+    if not url.startswith(POSTGRES):
+        raise ConfigurationError("--sql is for PostgreSQL stores: a SQLite file is migrated when it is opened")
+    from romulus.store.postgres.migrate import plain_sql as sql
+
+    return sql()
+
+
+async def checked_schema(url: str) -> str:
     """Return in words how far the schema is; nothing is made or changed."""
     host = RealHost(asyncio.get_running_loop())
     open_store(url, host)  # refuses a wrong URL
+    if url.startswith(POSTGRES):
+        from romulus.store.postgres import checked
+
+        return await checked(url, host)
     if url == MEMORY:
         raise ConfigurationError("sqlite:// is a store in the memory of one process: there is nothing to migrate")
     place = place_of(url.removeprefix("sqlite:///"))

@@ -1,6 +1,20 @@
 """The PostgreSQL store, on asyncpg."""
 
+from romulus.core.ports import Host
+
+from .migrate import check
 from .place import Place, place_of
+from .pool import Pool
 from .store import PostgresStore
 
-__all__ = ["Place", "PostgresStore", "place_of"]
+
+async def checked(url: str, host: Host) -> str:
+    """Return in words how far a database's schema is; nothing is made or changed."""
+    pool = Pool(place_of(url), host, 1)
+    try:
+        return f"{pool.place.shown}: {await check(pool)}"
+    finally:
+        await pool.close()
+
+
+__all__ = ["Place", "PostgresStore", "checked", "place_of"]

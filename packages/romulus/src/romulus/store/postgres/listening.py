@@ -54,6 +54,11 @@ class Listener:
         finally:
             self._listeners.discard(event)
 
+    @property
+    def wanted(self) -> bool:
+        """Return whether anybody has asked to hear of commits."""
+        return self._task is not None
+
     async def close(self) -> None:
         """Stop listening. Idempotent."""
         tasks = [task for task in (self._task, self._poller) if task is not None]

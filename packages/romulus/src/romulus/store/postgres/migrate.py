@@ -68,6 +68,8 @@ async def prepare(pool: Pool) -> None:
 async def check(pool: Pool) -> str:
     """Return in words what `prepare` would do; raise what it would raise."""
     version = await version_of(pool)
+    if version == 0:
+        return "the schema does not exist yet and would be made"
     if version < VERSION:
         return f"schema {version} would be migrated to {VERSION}"
     await verify(pool)

@@ -15,7 +15,7 @@ from romulus.store.contract import ClaimRequest, Claims, Evidence, Freed, Lease,
 from romulus.store.hub import Hub
 from romulus.store.sqlite.grouping import Grouped
 
-from . import apply, changing, claiming, evidence, matching, migrate, reading, sending, starting, waking, workers
+from . import apply, changing, claiming, evidence, health, matching, migrate, reading, sending, starting, waking, workers
 from .changing import Decide
 from .clock import Clock
 from .lease import PostgresLease
@@ -91,6 +91,11 @@ class PostgresStore:
     def listening(self) -> bool:
         """Return whether others' commits are heard of at once; False: they are polled for."""
         return self._listener.listening
+
+    async def warnings(self) -> list[str]:
+        """Return in words what about the database deserves a person's look."""
+        listening = self._listener.listening if self._listener.wanted else None
+        return await self._pool.read(lambda s: health.warnings(s, bool(self._pool.pooled), listening))
 
     # ---- clients ---------------------------------------------------------------------------
     async def start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
