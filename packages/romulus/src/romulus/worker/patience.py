@@ -32,16 +32,22 @@ async def patient(host: Host, interval: int, call: Callable[[], Awaitable[T]]) -
 async def forever(
     host: Host, interval: int, what: str, work: Callable[[], Awaitable[object]], *, over: Callable[[], bool] = lambda: False
 ) -> None:
-    """Run *work* again and again until *over*; an error of it is logged, and after *interval* µs it is run again."""
+    """Run *work* again and again until *over*; an error of it is logged, and after *interval* µs it is run again.
+
+    A store that cannot be reached is told of once, until it can be again.
+    """
+    warned = False
     while not over():
         try:
             await work()
         except (StoreUnavailable, CommitUnknown) as error:
-            log.warning("%s has to wait: %s", what, error)
+            log.log(logging.DEBUG if warned else logging.WARNING, "%s has to wait: %s", what, error)
+            warned = True
         except asyncio.CancelledError:
             raise
         except Exception:
             log.exception("%s failed and is tried again", what)
         else:
+            warned = False
             continue
         await pause(host, interval)
