@@ -29,6 +29,20 @@ async def test_a_start_is_there_with_the_callers_commit_and_gone_with_its_rollba
             connection.close()
 
 
+async def test_the_handle_of_a_start_outlives_the_callers_connection(tmp_path: Path) -> None:
+    async with working(app_at(tmp_path)) as client:
+        await client.runs()
+        connection = apsw.Connection(str(tmp_path / "runs.db"))
+        connection.execute("BEGIN IMMEDIATE").fetchall()
+        handle = await client.using(connection).start(total.options(id="t"), 1)
+        with pytest.raises(RunNotFound):
+            await handle.describe()
+        connection.execute("COMMIT").fetchall()
+        connection.close()
+
+        assert await handle.result(timeout=30) == 3
+
+
 async def test_a_conflict_in_the_callers_transaction_leaves_it_usable(tmp_path: Path) -> None:
     async with app_at(tmp_path).client() as client:
         await client.start(total.options(id="t"), 1)

@@ -63,6 +63,8 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
     def using(self, connection: Any, /) -> AsyncClient:
         """Return a client whose starts and events are part of the caller's open transaction on *connection*.
 
+        The handle of such a start is an ordinary one: it finds the run once the caller has committed.
+
         Raises:
             ConfigurationError: at its first use, where *connection* is not one of this store.
         """
@@ -85,7 +87,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             attributes=_json(options.attributes),
         )  # fmt: skip
         await self._start(request)
-        return AsyncHandle(self._link, request.id, spec)
+        return AsyncHandle(self._link.outside(), request.id, spec)
 
     async def start_by_name(
         self, workflow: str, arguments: Sequence[object] | Mapping[str, object] = (), *,
@@ -107,7 +109,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         known = self._link.reader.workflow(workflow, chosen)
         request = StartRequest(await self._id(id), workflow, chosen, plain, timeout=known.timeout if known else None)
         await self._start(request)
-        return AsyncHandle(self._link, request.id, known)
+        return AsyncHandle(self._link.outside(), request.id, known)
 
     async def send_event(self, name: str, payload: object = None, *, correlation_id: str, event_id: str | None = None) -> EventReceipt:
         """Store an event for a wait of this name and correlation ID, open now or later.

@@ -66,6 +66,10 @@ class Link:
         """Return a link that writes in the caller's open transaction."""
         return Link(self.session, self.namespace, self.registry, connection)
 
+    def outside(self) -> Link:
+        """Return a link that has no part in a transaction of the caller's, for handles, which outlive it."""
+        return self if self._connection is None else Link(self.session, self.namespace, self.registry)
+
     async def store(self) -> Store:
         """Return the store, or its view in the caller's transaction."""
         store = (await self.session.opened()).store
