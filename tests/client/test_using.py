@@ -16,6 +16,7 @@ async def test_a_start_is_there_with_the_callers_commit_and_gone_with_its_rollba
     async with working(app_at(tmp_path)) as client:
         await client.runs()
         connection = apsw.Connection(str(tmp_path / "runs.db"))
+        connection.set_busy_timeout(5_000)
         try:
             for word, there in (("ROLLBACK", False), ("COMMIT", True)):
                 connection.execute("BEGIN IMMEDIATE").fetchall()
@@ -33,6 +34,7 @@ async def test_the_handle_of_a_start_outlives_the_callers_connection(tmp_path: P
     async with working(app_at(tmp_path)) as client:
         await client.runs()
         connection = apsw.Connection(str(tmp_path / "runs.db"))
+        connection.set_busy_timeout(5_000)
         connection.execute("BEGIN IMMEDIATE").fetchall()
         handle = await client.using(connection).start(total.options(id="t"), 1)
         with pytest.raises(RunNotFound):
@@ -47,6 +49,7 @@ async def test_a_conflict_in_the_callers_transaction_leaves_it_usable(tmp_path: 
     async with app_at(tmp_path).client() as client:
         await client.start(total.options(id="t"), 1)
         connection = apsw.Connection(str(tmp_path / "runs.db"))
+        connection.set_busy_timeout(5_000)
         try:
             connection.execute("BEGIN IMMEDIATE").fetchall()
             with pytest.raises(RunConflict):
@@ -74,6 +77,7 @@ def test_the_blocking_client_does_the_same(tmp_path: Path) -> None:
     with Client(app_at(tmp_path)) as client:
         client.runs()
         connection = apsw.Connection(str(tmp_path / "runs.db"))
+        connection.set_busy_timeout(5_000)
         try:
             connection.execute("BEGIN IMMEDIATE").fetchall()
             client.using(connection).start(total.options(id="t"), 1)
