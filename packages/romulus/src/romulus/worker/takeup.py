@@ -85,7 +85,7 @@ def _open_waits(driver: RunDriver, draft: Draft, record: Record) -> None:
 def _attempts(driver: RunDriver, draft: Draft, record: Record) -> None:
     """Put commands with a back-off to their due times instead of the queue."""
     for row in record.attempts:
-        if _asked(driver, row.seq, row.digest) is None:
+        if _asked(driver, row.seq, row.digest) is None or arming.may_be_sent(driver, row.seq):
             draft.settle(row.seq)
             continue
         driver.rows[row.seq] = row

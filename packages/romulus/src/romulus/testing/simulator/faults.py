@@ -15,8 +15,23 @@ from romulus.store.hub import Hub, Notice
 
 from .host import SimHost
 
-WRITES = frozenset({"claim", "match", "pulse", "sweep", "reclaim", "register", "reopen_held", "mark_stopping", "mark_dead", "deregister"})
-FAULTY = WRITES | {"history", "workers"}
+WRITES = frozenset(
+    {
+        "claim",
+        "match",
+        "pulse",
+        "sweep",
+        "reclaim",
+        "register",
+        "reopen_held",
+        "mark_stopping",
+        "mark_dead",
+        "deregister",
+        "take_operations",
+        "report",
+    }
+)
+FAULTY = WRITES | {"history", "workers", "operations_of"}
 LATE_MAX = 400_000  # µs until a commit whose answer was lost is applied after all
 
 

@@ -77,6 +77,8 @@ class Model:
         match node:
             case ["step", kind, label, fails, _]:
                 return self._step(kind, label, fails)
+            case ["write", _, label, ways, *_]:
+                return _write(label, ways)
             case ["sleep", _]:
                 return Is("slept")
             case ["wait", name, 0]:
@@ -123,6 +125,13 @@ class Model:
             unsure = (self._lossy and fails) or (self._stalled and limited)
             return OneOf((Is(label), failed)) if unsure else Is(label)
         return failed
+
+
+def _write(label: str, ways: list[str]) -> Pattern:
+    """Return what an operation may come to: a person may always give up one whose answer was lost."""
+    refused = [Is("failed OperationRejected")] if "refuse" in ways else []
+    unsent = [Is("failed NotSent")] if ways.count("unreachable") > 2 else []
+    return OneOf((Is(label), Is("failed OperationAbandoned"), *refused, *unsent))
 
 
 def payload(name: str) -> str:

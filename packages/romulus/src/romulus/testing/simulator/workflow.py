@@ -13,6 +13,7 @@ from romulus.core.errors import ActivationTimeout, WaitTimeout
 from romulus.core.instance import current
 
 from .ledger import Boom, active
+from .provider import write
 from .steps import STEPS, threaded, work
 
 Node = list[Any]
@@ -29,6 +30,8 @@ async def perform(node: Node) -> Any:
     match node:
         case ["step", kind, label, fails, millis]:
             return await attempt(kind, label, fails, millis)
+        case ["write", kind, *given]:
+            return await write(kind, *given)
         case ["raise", label]:
             return await work(label, 99, 100)
         case ["sleep", millis]:

@@ -24,6 +24,7 @@ from .ledger import Effect, Ledger
 from .loop import SimLoop
 from .plain import plain
 from .process import ProcessDied, SimCrash, SimProcess
+from .provider import OPERATIONS
 from .snapshot import Reader
 from .steps import STEPS, threaded
 from .trace import Trace
@@ -235,7 +236,7 @@ _registries: dict[str, Registry] = {}
 def registry(variant: str) -> Registry:
     """Return what a worker of this release of the code can run."""
     if variant not in _registries:
-        made = _registries[variant] = Registry([program, plain], [*STEPS.values(), threaded])
+        made = _registries[variant] = Registry([program, plain], [*STEPS.values(), threaded, *OPERATIONS.values()])
         made.digests = dict.fromkeys(made.digests, f"sim:{variant}")
     return _registries[variant]
 

@@ -131,7 +131,6 @@ def begin(work: Work) -> None:
     tracked = driver.operations[work.command.seq]
     spec, now = tracked.call.spec, engine.store.estimated_now()
     if not engine.owner.may_arm() or now >= tracked.may_leave_until - spec.timeout:
-        engine.slots.give()
         driver.arrive(OperationEnded(work, Ending.UNBEGUN))
         return
     work.begun = True
@@ -190,6 +189,8 @@ def ended(driver: RunDriver, draft: Draft, delivery: OperationEnded) -> None:
     if state in SETTLED:
         _settled(driver, draft, delivery, mark)
     elif state is S.QUEUED:
+        if delivery.ending is Ending.UNBEGUN:
+            driver.engine.slots.give()
         draft.mark(mark)
         _again(driver, draft, delivery)
     else:
@@ -274,6 +275,12 @@ def _known(driver: RunDriver, command: Command, row: OperationRow) -> None:
     )  # fmt: skip
     if queued:
         driver.queued.append(command)
+
+
+def may_be_sent(driver: RunDriver, seq: int) -> bool:
+    """Return whether *seq* is an operation that waits for its outcome, not for another send."""
+    tracked = driver.operations.get(seq)
+    return tracked is not None and tracked.state is not S.QUEUED
 
 
 def _expected(driver: RunDriver, row: OperationRow) -> Command | None:
