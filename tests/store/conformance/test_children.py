@@ -47,6 +47,10 @@ def ended(record: Record, *, parent: bool = False) -> Transition:
     return succeed(record, entry(record.run.position), child=record.run.depth > 0, parent=parent)
 
 
+def continued(record: Record, begins: NewGeneration) -> Transition:
+    return advance(record, change=Change.CONTINUE, status=RunStatus.PENDING, cancel_seq=0, wake_at=0, begins=begins, parent=True)
+
+
 def told(messages: Sequence[Message]) -> list[tuple[str, int, bool, bytes, str]]:
     return [message[1:] for message in messages]
 
@@ -146,9 +150,7 @@ async def test_a_taken_id_creates_nothing_and_tells_the_parent_who_has_it(store:
 async def test_a_child_of_an_earlier_generation_is_attached_and_one_that_has_ended_told_of(store: Store, host: MovableHost) -> None:
     record = await parent_of(store, host, child(1, "kept", "abandon"), child(2, "over", "abandon"))
     begins = NewGeneration("order", "1", b"{}", b"i" * 16, '[[0,"bb"]]')
-    await store.apply(
-        [advance(record, change=Change.CONTINUE, status=RunStatus.PENDING, cancel_seq=0, wake_at=0, begins=begins, parent=True)]
-    )
+    await store.apply([continued(record, begins)])
     await store.apply([ended(await claimed_child(store, "over"))])
     (second,) = (await claim(store)).records
     assert (second.inbox, second.parent) == ([], False)
@@ -165,6 +167,27 @@ async def test_a_child_of_an_earlier_generation_is_attached_and_one_that_has_end
     assert [(each.seq, each.run_id, each.on_close) for each in await store.children(second.generation.key)] == [
         (5, "kept", "cancel"), (6, "over", "cancel"),
     ]  # fmt: skip
+
+
+async def test_a_child_that_ends_in_the_commit_that_attaches_it_is_told_of_once_with_its_outcome(store: Store, host: MovableHost) -> None:
+    record = await parent_of(store, host, child(1, "kept", "abandon"))
+    begins = NewGeneration("order", "1", b"{}", b"i" * 16, '[[0,"bb"]]')
+    await store.apply([continued(record, begins)])
+    (second,) = (await claim(store)).records
+    kept = await claimed_child(store, "kept")
+
+    await store.apply([advance(second, attaches=[Attach(4, kept.run.key, "cancel")], parent=True), ended(kept)])
+    assert told((await again(store, second)).inbox) == [("child", 4, False, b'"done"', '["kept","succeeded"]')]
+
+
+async def test_a_child_that_ends_in_the_commit_its_parent_goes_on_with_is_not_told_to_the_next_generation(
+    store: Store, host: MovableHost
+) -> None:
+    record = await parent_of(store, host, child(1))
+    begins = NewGeneration("order", "1", b"{}", b"i" * 16, '[[0,"bb"]]')
+    await store.apply([ended(await claimed_child(store)), continued(record, begins)])
+
+    assert (await again(store, record)).inbox == []
 
 
 async def test_a_parent_that_has_ended_or_gone_on_is_told_nothing(store: Store, host: MovableHost) -> None:

@@ -10,7 +10,7 @@ from romulus.core.machine import TERMINAL, Change
 from romulus.core.transition import Closing, Transition
 
 from .bulk import Bulk
-from .children import leave_children, start_children, take_messages, tell_parents
+from .children import attach_children, leave_children, start_children, take_messages, tell_parents
 from .generations import begin_generation
 from .giveback import give_back, withdraw_all
 from .operations import leave_operations, write_operations
@@ -62,12 +62,13 @@ def write_beside(session: Session, transitions: Sequence[Transition], now: int) 
     _open_waits(session, transitions, now)
     start_children(session, transitions, now)
     _attributes(session, transitions)
-    parked = [t.run for t in transitions if t.change is Change.PARK]
-    if parked:
-        session.run("apply.ready", READY, (now, json.dumps(parked)))
     ended = [t for t in transitions if t.change is Change.CONTINUE or t.status in TERMINAL]
     if ended:
         _end(session, ended, now)
+    attach_children(session, transitions)
+    parked = [t.run for t in transitions if t.change is Change.PARK]
+    if parked:
+        session.run("apply.ready", READY, (now, json.dumps(parked)))
     return True
 
 
@@ -159,10 +160,10 @@ def _end(session: Session, ended: Sequence[Transition], now: int) -> None:
     ENDED.write(session, [(t.generation, now, t.result, t.failure, t.ended_by, started[t.run]) for t in ended])
     forget_attempts(session, [t.generation for t in ended])
     withdraw_all(session, [t.run for t in ended])
-    parents = [t for t in ended if t.parent]
+    tell_parents(session, [(t.run, t.status, t.result or t.failure) for t in ended if t.child and t.status in TERMINAL])
+    parents = [t for t in ended if t.parent]  # what they were told just now is for the generation that ends
     leave_children(session, [t.generation for t in parents], [t.run for t in parents])
     leave_operations(session, [t.generation for t in ended if t.operates], now)
-    tell_parents(session, [(t.run, t.status, t.result or t.failure) for t in ended if t.child and t.status in TERMINAL])
     for t in ended:
         if t.begins is not None:
             session.run("apply.uncancelled", "UPDATE runs SET cancel_seq = 0, cancel_reason = '' WHERE key = ?", (t.run,))

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from romulus.core.machine import RunStatus
 from romulus.core.record import About, Run, StartedChild
-from romulus.core.transition import Attach, NewChild, NewRun, Next, Transition
+from romulus.core.transition import NewChild, NewRun, Next, Transition
 
 from .bulk import Bulk
 from .connection import Row
@@ -85,11 +85,17 @@ def start_children(session: Session, transitions: Sequence[Transition], now: int
     wanted = [(t, child) for t in transitions for child in t.children]
     if wanted:
         _start(session, wanted, now)
-    for t in transitions:
-        for attach in t.attaches:
-            _attach(session, t, attach)
     asked = [(t.generation, c.seq, c.how, c.reason) for t in transitions for c in t.closing]
     CLOSE_ONE.write(session, asked)
+
+
+def attach_children(session: Session, transitions: Sequence[Transition]) -> None:
+    """Give children of earlier generations to those of *transitions*, after all that ends with the same commit has ended."""
+    for t in transitions:
+        for attach in t.attaches:
+            session.run("children.attach", ATTACH, (attach.key, t.run, t.generation, attach.seq, attach.on_close))
+            for status, body in session.run("children.outcome", ENDED_ALREADY, (attach.key,)):
+                tell_parents(session, [(attach.key, RunStatus(status), body)])
 
 
 def take_messages(session: Session, transitions: Sequence[Transition]) -> bool:
@@ -169,12 +175,6 @@ def _child_row(t: Transition, child: NewChild, keys: dict[tuple[str, str], int])
 def _who_has(session: Session, t: Transition, run: NewRun) -> str:
     info: str = session.value("children.taken", TAKEN_INFO, (run.namespace, run.id, t.run, t.generation))
     return info
-
-
-def _attach(session: Session, t: Transition, attach: Attach) -> None:
-    session.run("children.attach", ATTACH, (attach.key, t.run, t.generation, attach.seq, attach.on_close))
-    for status, body in session.run("children.outcome", ENDED_ALREADY, (attach.key,)):
-        tell_parents(session, [(attach.key, RunStatus(status), body)])
 
 
 def _tell(session: Session, messages: Sequence[Row]) -> None:
