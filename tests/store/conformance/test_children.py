@@ -16,13 +16,6 @@ from romulus.store.contract import Store
 from tests.store.kit import SECOND, MovableHost, advance, again, claim, claimed, entry, new_run, park, succeed
 
 
-@pytest.fixture(autouse=True)
-def not_on_postgres_yet(url: str) -> None:
-    """Remove this when PostgreSQL keeps these promises."""
-    if url.startswith("postgresql"):
-        pytest.skip("children are not on PostgreSQL yet")
-
-
 SERVES = [("order", "1", "3.11:here"), ("item", "1", "3.11:here")]
 
 

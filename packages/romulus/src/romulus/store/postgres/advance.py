@@ -14,7 +14,8 @@ from typing import Any, Final, LiteralString
 from romulus.core.machine import ENDS_CLAIM, TERMINAL, Change
 from romulus.core.transition import Transition
 
-from .closing import close_waits, write_closes
+from .children import UNTAKEN, forget_messages, leave_family, take_messages
+from .closing import MISHELD, close_waits, write_closes
 from .ending import begin_generations, end_generations, ends
 from .rows import Row, generation_parts
 from .statement import Statement
@@ -68,41 +69,69 @@ def statement(transitions: Sequence[Transition]) -> tuple[LiteralString, list[li
     """Return the statement that writes *transitions* (of different runs), and its arrays. It answers [store now, IDs of those written]."""
     s = Statement()
     transitions = sorted(transitions, key=lambda t: t.run)
-    misheld = close_waits(s, transitions)
-    _update_runs(s, transitions, misheld)
+    ended = [t for t in transitions if ends(t)]
+    took = take_messages(s, transitions)
+    _update_runs(s, transitions, _unfit(s, closes=close_waits(s, transitions), took=took))
     _journal(s, transitions)
     _attempts(s, transitions)
     _open_waits(s, transitions)
-    end_generations(s, [t for t in transitions if ends(t)])
+    end_generations(s, ended)
     write_closes(s, transitions)
+    if took:
+        forget_messages(s)
+    leave_family(s, ended)
     begin_generations(s, transitions)
     return s.sql(ANSWER), s.args
 
 
-def _update_runs(s: Statement, transitions: Sequence[Transition], misheld: LiteralString) -> None:
-    staying = [_guarded(t) for t in transitions if _stays(t)]
+def _unfit(s: Statement, *, closes: bool, took: bool) -> LiteralString:
+    """Add which transitions speak of an event or a message that is not there; return the guard that leaves them out.
+
+    Only the run's own transitions take either away, so what the statement's snapshot shows still holds when the run row is locked.
+    """
+    if not closes and not took:
+        return ""
+    both: LiteralString = " UNION ALL " if closes and took else ""
+    union: LiteralString = (MISHELD if closes else "") + both + (UNTAKEN if took else "")
+    s.part(f"unfit AS MATERIALIZED ({union})")
+    return "AND t.id NOT IN (SELECT id FROM unfit)"
+
+
+def _update_runs(s: Statement, transitions: Sequence[Transition], unfit: LiteralString) -> None:
+    """Add the guarded update: of those that keep their claim, and of those that leave, hold or end."""
+    staying = [t for t in transitions if _stays(t)]
     leaving = [t for t in transitions if not _stays(t)]
     names: list[LiteralString] = []
     if staying:
-        s.part(_update("advanced", s.rows(GUARDED, staying), PLAIN, misheld))
+        columns, rows, clause = _attributed(staying, [_guarded(t) for t in staying])
+        s.part(_update("advanced", s.rows(GUARDED + columns, rows), PLAIN + clause, unfit))
         names.append("SELECT * FROM advanced")
     if leaving:
-        s.part(_leave(s, leaving, misheld))
+        s.part(_leave(s, leaving, unfit))
         names.append("SELECT * FROM departed")
     union: LiteralString = " UNION ALL ".join(names)
     s.part(f"done AS MATERIALIZED ({union})")
 
 
-def _leave(s: Statement, leaving: Sequence[Transition], misheld: LiteralString) -> LiteralString:
-    if any(t.begins for t in leaving):
-        source = s.rows(GUARDED + LEAVING + BEGINNING, [(*_guarded(t), *_left(t), *_begun(t)) for t in leaving])
-        return _update("departed", source, f"{LEFT}, {BEGUN}", misheld)
-    source = s.rows(GUARDED + LEAVING, [(*_guarded(t), *_left(t)) for t in leaving])
-    return _update("departed", source, f"{LEFT}, {PLAIN}", misheld)
+def _attributed(transitions: Sequence[Transition], rows: list[Row]) -> tuple[LiteralString, list[Row], LiteralString]:
+    """Return the further columns, the rows and the clause for new attributes, where a batch has any."""
+    if all(t.attributes is None for t in transitions):
+        return "", rows, ""
+    with_attributes: list[Row] = [(*row, t.attributes) for t, row in zip(transitions, rows, strict=True)]
+    return ", attributes text", with_attributes, ", attributes = coalesce(t.attributes, r.attributes)"
 
 
-def _update(name: LiteralString, source: LiteralString, more: LiteralString, misheld: LiteralString) -> LiteralString:
-    return f"{name} AS (UPDATE romulus.runs r SET {WRITTEN}, {more} FROM {source} t, c WHERE {GUARDS} {misheld} {RETURNED})"
+def _leave(s: Statement, leaving: Sequence[Transition], unfit: LiteralString) -> LiteralString:
+    begins = any(t.begins for t in leaving)
+    given: list[Row] = [(*_guarded(t), *_left(t), *(_begun(t) if begins else ())) for t in leaving]
+    columns, rows, clause = _attributed(leaving, given)
+    kinds: LiteralString = GUARDED + LEAVING + (BEGINNING if begins else "") + columns
+    more: LiteralString = f"{LEFT}, {BEGUN if begins else PLAIN}{clause}"
+    return _update("departed", s.rows(kinds, rows), more, unfit)
+
+
+def _update(name: LiteralString, source: LiteralString, more: LiteralString, unfit: LiteralString) -> LiteralString:
+    return f"{name} AS (UPDATE romulus.runs r SET {WRITTEN}, {more} FROM {source} t, c WHERE {GUARDS} {unfit} {RETURNED})"
 
 
 def _stays(t: Transition) -> bool:

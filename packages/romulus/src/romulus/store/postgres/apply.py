@@ -14,6 +14,7 @@ from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import BatchRejected
 
 from .advance import statement
+from .children import has_family, write_family
 from .evidence import keep_refused
 from .pool import Pool
 from .rows import generation_parts
@@ -33,8 +34,6 @@ async def apply(pool: Pool, transitions: Sequence[Transition]) -> list[Verdict]:
     """Write *transitions*; see `Store.apply`."""
     if not transitions:
         return []
-    if any(t.children or t.attributes is not None for t in transitions):
-        raise BatchRejected("children and set_attributes need SQLite in this release")
     try:
         done = await _write(pool, rounds(transitions))
     except STATEMENT_ERRORS as error:
@@ -47,7 +46,7 @@ async def apply(pool: Pool, transitions: Sequence[Transition]) -> list[Verdict]:
 
 def concerns_others(t: Transition) -> bool:
     """Return whether other processes may wait for what *t* does: a run to claim, or the end of one."""
-    return t.change in ENDS_CLAIM
+    return t.change in ENDS_CLAIM or bool(t.children)
 
 
 def rounds(transitions: Sequence[Transition]) -> list[list[Transition]]:
@@ -63,11 +62,15 @@ def rounds(transitions: Sequence[Transition]) -> list[list[Transition]]:
 
 
 async def write_all(session: Session, transitions: Sequence[Transition]) -> set[int]:
-    """Write transitions of different runs with one statement and return the IDs of those whose guards held."""
+    """Write transitions of different runs, those without children with one statement, and return the IDs of those whose guards held."""
     sql, args = statement(transitions)
     row = await session.row("apply", sql, *args)
     assert row is not None
-    return set(row[1])
+    done = set(row[1])
+    family = [t for t in transitions if t.id in done and has_family(t)]
+    if family:
+        await write_family(session, family)
+    return done
 
 
 async def refuse(pool: Pool, refused: Sequence[Transition]) -> set[int]:
@@ -90,7 +93,7 @@ def _detail(t: Transition) -> str:
 
 
 async def _write(pool: Pool, groups: list[list[Transition]]) -> set[int]:
-    if len(groups) == 1:
+    if len(groups) == 1 and not any(has_family(t) for t in groups[0]):
         return await pool.statement(lambda s: write_all(s, groups[0]))
     return await pool.write(lambda s: _in_turn(s, groups))
 

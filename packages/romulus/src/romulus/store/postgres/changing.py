@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Final, LiteralString, TypeAlias
 
 from romulus.core.machine import TERMINAL
@@ -11,6 +12,7 @@ from romulus.core.record import Generation, Run
 from romulus.core.transition import Next
 from romulus.store.sqlite.queue import place
 
+from .children import Ask, asked, carried_out, leave_after_change
 from .ending import begin_generation
 from .reading import run_and_generation
 from .session import Session
@@ -57,6 +59,20 @@ async def change(session: Session, namespace: str, run_id: str, decide: Decide) 
     return before, after[0]
 
 
+async def close_children(session: Session, limit: int, decide: Ask) -> int:
+    """Carry out requests at up to *limit* children, inside the open transaction; see `Store.close_children`."""
+    requests, found = await asked(session, limit)
+    for each in sorted(found, key=lambda each: each.child):  # run rows are locked in the order of their keys, as batches do
+        await change(session, each.namespace, each.run_id, partial(_asked, decide, each.how, each.reason))
+    if requests:
+        await carried_out(session, requests, found, limit)
+    return len(found)
+
+
+def _asked(decide: Ask, how: str, reason: str, run: Run, generation: Generation, now: int) -> Next | None:
+    return decide(run, how, reason, now)
+
+
 async def _write(session: Session, run: Run, now: int) -> None:
     wake_at, lane, queue_at = (None, 0, None) if run.owner is not None else place(run.status, run.wake_at, run.priority, now)
     await session.rows(
@@ -73,6 +89,7 @@ async def _follow(session: Session, before: Run, generation: Generation, decided
         await session.rows("change.ended", END, run.key, generation.number, generation.started_at, now, decided.failure)
         await session.rows("change.attempts", FORGET, run.key, generation.number)
         await session.rows("change.waits", WITHDRAW, run.key)
+        await leave_after_change(session, run, generation.number, decided.failure, over=run.status in TERMINAL)
     if run.status in TERMINAL:
         sql: LiteralString = "UPDATE romulus.runs SET finished_at = coalesce(finished_at, $2) WHERE key = $1"
         await session.rows("change.finished", sql, run.key, now)

@@ -20,8 +20,8 @@ CLOSES: Final[LiteralString] = "id bigint, run bigint, seq integer, event bigint
 # How a close is done: as what stays of the event, where the wait goes; `off` leaves the wait open without its event.
 HOW: Final = {Closing.CONSUMED: "consumed", Closing.TIMED_OUT: "late", Closing.WITHDRAWN: "back", Closing.BAD: "off"}
 MISHELD: Final[LiteralString] = (
-    "misheld AS MATERIALIZED (SELECT x.id FROM closes x WHERE x.how IN ('consumed', 'off', 'bad') AND NOT EXISTS "
-    "(SELECT 1 FROM romulus.waits w WHERE w.run = x.run AND w.seq = x.seq AND w.event = x.event))"
+    "SELECT x.id FROM closes x WHERE x.how IN ('consumed', 'off', 'bad') AND NOT EXISTS "
+    "(SELECT 1 FROM romulus.waits w WHERE w.run = x.run AND w.seq = x.seq AND w.event = x.event)"
 )
 ASKED: Final[LiteralString] = "SELECT d.key AS run, x.seq, x.how FROM closes x JOIN done d ON d.id = x.id WHERE x.how <> 'off'"
 LEFT_OVER: Final[LiteralString] = "SELECT w.run, w.seq, 'back' FROM ended e JOIN romulus.waits w ON w.run = e.key"
@@ -52,14 +52,12 @@ TAKEN_OFF: Final[LiteralString] = (
 )
 
 
-def close_waits(s: Statement, transitions: Sequence[Transition]) -> LiteralString:
-    """Add what a batch closes, before its update of the runs; return the guard that this adds to that update."""
+def close_waits(s: Statement, transitions: Sequence[Transition]) -> bool:
+    """Add what a batch closes, before its update of the runs; return whether there is anything."""
     closes = list(_rows(transitions))
     if closes:
         s.part(f"closes AS MATERIALIZED (SELECT * FROM {s.rows(CLOSES, closes)} x)")
-        s.part(MISHELD)
-        return "AND t.id NOT IN (SELECT id FROM misheld)"
-    return ""
+    return bool(closes)
 
 
 def write_closes(s: Statement, transitions: Sequence[Transition]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.core.machine import RunStatus
-from romulus.core.record import AttemptRow, Deposit, Entry, Generation, OpenWait, Record, Run, WorkerRow
+from romulus.core.record import AttemptRow, Deposit, Entry, Generation, Message, OpenWait, Record, Run, WorkerRow
 
 from .schema import GENERATION_BITS
 
@@ -17,9 +17,9 @@ Row: TypeAlias = Sequence[Any]
 RUN: Final[LiteralString] = (
     "r.key, r.namespace, r.id, r.workflow, r.version, r.status, r.generation, (r.key << 24) | r.generation, r.position, r.revision, "
     "r.owner, r.fence, r.cancel_seq, r.cancel_reason, r.last_transition, r.armed, r.losses, r.wake_at, r.priority, r.digest, r.excluded, "
-    "r.hold_kind, r.hold_reason, r.deadline, r.attributes, r.created_at, r.started_at, r.updated_at, r.finished_at"
+    "r.hold_kind, r.hold_reason, r.deadline, r.attributes, r.created_at, r.started_at, r.updated_at, r.finished_at, r.depth"
 )
-RUN_COLUMNS: Final = 29
+RUN_COLUMNS: Final = 30
 # The run row has the start of the generation in progress; a finished one keeps its own.
 GENERATION: Final[LiteralString] = (
     "(g.run << 24) | g.number, g.number, g.workflow, g.version, g.input, g.input_digest, g.seeds, "
@@ -32,11 +32,18 @@ WORKER: Final[LiteralString] = (
     "id, namespace, name, host, boot, pid, pid_start, pid_namespace, workflows, pools, concurrency, "
     "started_at, renewed_at, lease_until, dead, stopping"
 )
+# The messages of a run `r`: what a child told belongs to the command of the current generation that has it, or waits for one.
+MAIL: Final[LiteralString] = (
+    "FROM romulus.inbox i LEFT JOIN romulus.children c ON c.child = i.child AND c.parent = r.key AND c.generation = r.generation "
+    "WHERE i.run = r.key AND (i.child IS NULL OR c.child IS NOT NULL)"
+)
 RECORD: Final[LiteralString] = (
     f"{RUN}, {GENERATION}, ARRAY(SELECT ROW(a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat) "
     "FROM romulus.attempts a WHERE a.run = r.key AND a.generation = r.generation ORDER BY a.seq), "
     "ARRAY(SELECT ROW(w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late, e.arrival, e.id, e.name, e.correlation_id, "
-    "e.payload, e.received_at) FROM romulus.waits w LEFT JOIN romulus.events e ON e.arrival = w.event WHERE w.run = r.key ORDER BY w.seq)"
+    "e.payload, e.received_at) FROM romulus.waits w LEFT JOIN romulus.events e ON e.arrival = w.event WHERE w.run = r.key ORDER BY w.seq), "
+    f"ARRAY(SELECT ROW(i.key, i.about, coalesce(c.seq, i.seq), i.failed, i.body, i.info) {MAIL} ORDER BY i.key LIMIT 500), "
+    "EXISTS (SELECT 1 FROM romulus.children c WHERE c.parent = r.key AND c.generation = r.generation)"
 )
 FROM_RUNS: Final[LiteralString] = "FROM romulus.runs r JOIN romulus.generations g ON g.run = r.key AND g.number = r.generation"
 
@@ -71,8 +78,11 @@ def run_and_generation_of(row: Row) -> tuple[Run, Generation]:
 def record_of(row: Row) -> Record:
     """Return the record, without entries, of a row of `RECORD`."""
     run, generation = run_and_generation_of(row)
-    attempts, waits = row[RUN_COLUMNS + GENERATION_COLUMNS :]
-    return Record(run, generation, attempts=[AttemptRow(*a) for a in attempts], waits=[_wait_of(w) for w in waits])
+    attempts, waits, inbox, parent = row[RUN_COLUMNS + GENERATION_COLUMNS :]
+    return Record(
+        run, generation, attempts=[AttemptRow(*a) for a in attempts], waits=[_wait_of(w) for w in waits],
+        inbox=[Message(*m) for m in inbox], parent=parent,
+    )  # fmt: skip
 
 
 def entry_of(row: Row) -> Entry:

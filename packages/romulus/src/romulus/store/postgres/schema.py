@@ -25,8 +25,8 @@ TABLES: Final[tuple[LiteralString, ...]] = (
         key bigint NOT NULL PRIMARY KEY, revision bigint NOT NULL, fence bigint NOT NULL, last_transition bigint NOT NULL,
         wake_at bigint, queue_at bigint, deadline bigint, created_at bigint NOT NULL, started_at bigint, updated_at bigint NOT NULL,
         finished_at bigint, generation integer NOT NULL, position integer NOT NULL, cancel_seq integer NOT NULL, losses integer NOT NULL,
-        lane integer NOT NULL, priority integer NOT NULL, namespace text NOT NULL, id text NOT NULL, workflow text NOT NULL,
-        version text NOT NULL, status text NOT NULL, owner text, cancel_reason text NOT NULL, armed text NOT NULL, digest text NOT NULL,
+        lane integer NOT NULL, priority integer NOT NULL, depth integer NOT NULL, namespace text NOT NULL, id text NOT NULL,
+        workflow text NOT NULL, version text NOT NULL, status text NOT NULL, owner text, cancel_reason text NOT NULL, armed text NOT NULL, digest text NOT NULL,
         excluded text NOT NULL, hold_kind text NOT NULL, hold_reason text NOT NULL, attributes text NOT NULL) WITH (fillfactor = 60)""",
     "CREATE UNIQUE INDEX runs_id ON romulus.runs (namespace, id)",
     "CREATE INDEX runs_listed ON romulus.runs (namespace, key)",
@@ -74,6 +74,20 @@ TABLES: Final[tuple[LiteralString, ...]] = (
         event bigint)""",
     "CREATE INDEX to_match_returned ON romulus.to_match (namespace, name, correlation_id) WHERE event IS NOT NULL",
     "CREATE TABLE romulus.wakes (key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run bigint NOT NULL)",
+    # A child belongs to the generation that started it; `on_close` is cancel, terminate, abandon or, once it was asked to end, closed.
+    """CREATE TABLE romulus.children (
+        child bigint NOT NULL PRIMARY KEY, parent bigint NOT NULL, generation integer NOT NULL, seq integer NOT NULL,
+        on_close text NOT NULL)""",
+    "CREATE INDEX children_generation ON romulus.children (parent, generation, seq)",
+    # What a run is told by others: inserted by their transitions, deleted by its own. A child's message says which child, and the reader
+    # finds the command that it belongs to now: nothing is lost between a child's end and its becoming another generation's.
+    """CREATE TABLE romulus.inbox (
+        key bigint GENERATED ALWAYS AS IDENTITY, run bigint NOT NULL, child bigint, seq integer NOT NULL, failed boolean NOT NULL,
+        about text NOT NULL, info text NOT NULL, body bytea NOT NULL, PRIMARY KEY (run, key))""",
+    # Children to be closed: all of a generation by their own `on_close`, or one (seq) as the request says.
+    """CREATE TABLE romulus.to_close (
+        key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, parent bigint NOT NULL, generation integer NOT NULL, seq integer, how text,
+        reason text)""",
     """CREATE TABLE romulus.workers (
         id text NOT NULL PRIMARY KEY, namespace text NOT NULL, name text NOT NULL, host text NOT NULL, boot text NOT NULL,
         pid bigint NOT NULL, pid_start text NOT NULL, pid_namespace text NOT NULL, workflows text NOT NULL, pools text NOT NULL,

@@ -18,18 +18,18 @@ START: Final[LiteralString] = """
 WITH c AS MATERIALIZED (SELECT romulus.clock() AS now),
 t AS MATERIALIZED (SELECT nextval('romulus.run_keys') AS key, n.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[],
     $6::bigint[], $7::bigint[], $8::integer[], $9::text[], $10::bigint[], $11::bytea[], $12::bytea[], $13::text[], $14::bigint[],
-    $15::bigint[], $16::integer[], $17::integer[])
+    $15::bigint[], $16::integer[], $17::integer[], $18::integer[])
     AS n (namespace, id, workflow, version, status, wake_at, delay, priority, attributes, started_at, input, input_digest, seeds, timeout,
-    copy_run, copy_generation, copy_below)),
+    copy_run, copy_generation, copy_below, depth)),
 d AS MATERIALIZED (SELECT t.*, CASE WHEN t.delay IS NOT NULL THEN c.now + t.delay WHEN t.wake_at = 0 THEN c.now ELSE t.wake_at END AS due,
     c.now FROM t, c),
 created AS (INSERT INTO romulus.runs (key, namespace, id, workflow, version, status, generation, position, revision, fence, cancel_seq,
     cancel_reason, last_transition, armed, losses, wake_at, lane, queue_at, priority, digest, excluded, hold_kind, hold_reason, attributes,
-    created_at, started_at, updated_at)
+    created_at, started_at, updated_at, depth)
     SELECT key, namespace, id, workflow, version, status, 1, CASE WHEN copy_run IS NULL THEN 0 ELSE (SELECT count(*) FROM romulus.journal j
     WHERE j.run = copy_run AND j.generation = copy_generation AND j.position < copy_below) END, 0, 0, 0, '', 0, '[]', 0, due,
     CASE WHEN priority = 0 THEN 0 WHEN due <= now THEN 1 ELSE 2 END, due - CASE WHEN due <= now THEN priority::bigint * 10000000 ELSE 0 END,
-    priority, '', '', '', '', attributes, now, started_at, now FROM d ORDER BY namespace, id
+    priority, '', '', '', '', attributes, now, started_at, now, depth FROM d ORDER BY namespace, id
     ON CONFLICT (namespace, id) DO NOTHING RETURNING key),
 begun AS (INSERT INTO romulus.generations (run, number, workflow, version, input, input_digest, seeds, started_at, timeout)
     SELECT t.key, 1, t.workflow, t.version, t.input, t.input_digest, t.seeds, t.started_at, t.timeout FROM created JOIN t USING (key)),
@@ -52,7 +52,7 @@ async def start(session: Session, runs: Sequence[NewRun]) -> list[Created | Exis
     fresh: dict[Name, NewRun] = {}
     for run in runs:
         fresh.setdefault(_name(run), run)
-    keys = await _create(session, list(fresh.values()))
+    keys = await create(session, list(fresh.values()))
     taken = [run for run in runs if fresh[_name(run)] is not run or _name(run) not in keys]
     existing = await _existing(session, taken)
     return [Created(keys[_name(run)]) if fresh[_name(run)] is run and _name(run) in keys else existing[_name(run)] for run in runs]
@@ -68,7 +68,8 @@ def _name(run: NewRun) -> Name:
     return run.namespace, run.id
 
 
-async def _create(session: Session, runs: Sequence[NewRun]) -> dict[Name, int]:
+async def create(session: Session, runs: Sequence[NewRun]) -> dict[Name, int]:
+    """Insert those of *runs* whose names are free and return their keys."""
     created = await session.rows("start.runs", START, *_columns([_row(run) for run in runs]))
     if len(created) == len(runs):
         return {_name(run): key for run, (key,) in zip(runs, created, strict=True)}
@@ -81,7 +82,7 @@ def _row(run: NewRun) -> tuple[Any, ...]:
     source, number = generation_parts(copy.generation_key) if run.copy else (None, None)
     return (
         run.namespace, run.id, run.workflow, run.version, run.status.value, run.wake_at, run.delay, run.priority, run.attributes,
-        run.started_at, run.input, run.input_digest, run.seeds, run.timeout, source, number, copy.below,
+        run.started_at, run.input, run.input_digest, run.seeds, run.timeout, source, number, copy.below, run.depth,
     )  # fmt: skip
 
 

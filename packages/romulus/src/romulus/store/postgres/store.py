@@ -10,12 +10,12 @@ from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.machine import RunStatus
 from romulus.core.ports import Host
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
-from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
+from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Received, Transition, Verdict
 from romulus.store.contract import ClaimRequest, Claims, Evidence, Freed, Lease, Listed, RunFilter, Store, StoredEvent, StoredWait
 from romulus.store.hub import Hub
 from romulus.store.sqlite.grouping import Grouped
 
-from . import apply, changing, claiming, evidence, health, matching, migrate, reading, sending, starting, waking, workers
+from . import apply, changing, children, claiming, evidence, health, matching, migrate, reading, sending, starting, waking, workers
 from .changing import Decide
 from .clock import Clock
 from .lease import PostgresLease
@@ -230,12 +230,17 @@ class PostgresStore:
         return records
 
     async def children(self, generation: int) -> Sequence[StartedChild]:
-        """Return no children: `apply` refuses to create any."""
-        return ()
+        """Return the children that a generation has started."""
+        return await self._pool.read(lambda s: children.started(s, generation))
 
-    async def close_children(self, limit: int, decide: Callable[[Run, str, str, int], Next | None]) -> int:
-        """Close no children: there are none."""
-        return 0
+    async def close_children(self, limit: int, decide: children.Ask) -> int:
+        """Carry out queued requests at children."""
+        if not await self._pool.rows("to_close.look", children.REQUESTS, 1):
+            return 0
+        closed = await self._repeatable(lambda s: changing.close_children(s, limit, decide))
+        if closed:
+            self._told()
+        return closed
 
     async def expire_events(self, kept: int, limit: int) -> int:
         """Keep all events."""

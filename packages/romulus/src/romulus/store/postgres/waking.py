@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
+from .rows import MAIL
 from .session import Session
 
 AT_ONCE: Final[LiteralString] = (
@@ -24,7 +25,8 @@ WAKE: Final[LiteralString] = (
     "DELETE FROM romulus.wakes w WHERE w.run = ANY($1::bigint[])"
 )
 DEALT: Final[LiteralString] = (
-    "EXISTS (SELECT 1 FROM romulus.waits w WHERE w.run = r.key AND w.event IS NOT NULL) AND r.owner IS NULL AND r.status = 'waiting' "
+    f"(EXISTS (SELECT 1 FROM romulus.waits w WHERE w.run = r.key AND w.event IS NOT NULL) OR EXISTS (SELECT 1 {MAIL})) "
+    "AND r.owner IS NULL AND r.status = 'waiting' "
     "AND (r.wake_at IS NULL OR r.wake_at > (SELECT romulus.clock()))"
 )
 WAKE_DEALT: Final[LiteralString] = (
@@ -34,7 +36,8 @@ WAKE_DEALT: Final[LiteralString] = (
     "ORDER BY r.key FOR UPDATE SKIP LOCKED)"
 )
 FORGOTTEN: Final[LiteralString] = (
-    f"SELECT DISTINCT r.key FROM romulus.waits d JOIN romulus.runs r ON r.key = d.run WHERE d.event IS NOT NULL AND {DEALT} LIMIT $1"
+    "SELECT r.key FROM (SELECT run FROM romulus.waits WHERE event IS NOT NULL UNION SELECT run FROM romulus.inbox) d "
+    f"JOIN romulus.runs r ON r.key = d.run WHERE {DEALT} LIMIT $1"
 )
 TAKE: Final[LiteralString] = "DELETE FROM romulus.wakes w USING romulus.runs r WHERE r.key = w.run AND r.owner = $1 RETURNING w.run"
 OWNED: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE owner = $1"
