@@ -97,10 +97,10 @@ _NAMES = {
     "JournalEntry "
     "OperationDescription OperationLine OperationRecord Page PendingCommand RunDescription WaitRecord WorkerRecord",
     "romulus.core.duration": "Duration",
-    "romulus.core.errors": "CallbackRefused ChildFailed ConfigurationError DefinitionError EventConflict NondeterminismRefused "
-    "NotDeterministic NotInRun NotSent OperationAbandoned OperationConflict OperationNotFound OperationRejected Rejected RomulusError "
-    "RunCancelled RunConflict RunFailed RunHeld RunNotFound RunTerminated SerializationError StepFailed StepTimeout StoreError "
-    "StoreUnavailable TooDeep TooManyEvents UnknownWorkflow ValueTooLarge WaitTimeout WrongColour",
+    "romulus.core.errors": "CallbackRefused ChildFailed CleanUpTimeout ConfigurationError DefinitionError EventConflict "
+    "NondeterminismRefused NotDeterministic NotInRun NotSent OperationAbandoned OperationConflict OperationNotFound OperationRejected "
+    "Rejected RomulusError RunCancelled RunConflict RunFailed RunHeld RunNotFound RunTerminated SerializationError StepFailed "
+    "StepTimeout StoreError StoreUnavailable TooDeep TooManyEvents UnknownWorkflow ValueTooLarge WaitTimeout WrongColour",
     "romulus.core.instance": "RunInfo",
     "romulus.core.machine": "RunStatus",
     "romulus.core.operations": "Applied Callback GiveUp LookupResult NotApplied Unknown",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 from typing import Any
 
 from romulus.authoring.current import Attempt, attempt_var
@@ -60,14 +61,14 @@ class Asker:
         token = Attempt(run_of(row), spec.name, row.seq, row.sends, row.fence, b"", key=row.id, resources=self._resources)
         context.run(attempt_var.set, token)
         async with asyncio.timeout(row.protocol.timeout / 1_000_000):
-            if asyncio.iscoroutinefunction(lookup):
+            if inspect.iscoroutinefunction(lookup):
                 return await self._engine.host.spawn(lookup(operation_of(row), *args, **kwargs), context=context)
             return await self._engine.host.in_pool(lambda: context.run(lookup, operation_of(row), *args, **kwargs))
 
     def _answered(self, row: OperationRow, spec: OperationSpec, answer: Any) -> Report:
         match answer:
-            case Applied():
-                return self._applied(row, spec, answer.value)
+            case Applied(value):  # pyright: ignore[reportUnknownVariableType]  # whatever it is
+                return self._applied(row, spec, value)
             case NotApplied():
                 left = spec.retry.max_attempts is None or row.sends < spec.retry.max_attempts
                 return self._report(row, K.LOOKED_ABSENT, retry_at=self._engine.store.estimated_now() if left else None)

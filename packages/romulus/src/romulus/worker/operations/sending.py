@@ -171,8 +171,9 @@ def _drive(spec: OperationSpec, operation: Operation, args: tuple[Any, ...], kwa
 
 
 async def _await(spec: OperationSpec, body: Any) -> Any:
+    scope = asyncio.timeout(spec.timeout / 1_000_000)
     try:
-        async with asyncio.timeout(spec.timeout / 1_000_000) as scope:
+        async with scope:
             return await body
     except TimeoutError as error:
         if not scope.expired():

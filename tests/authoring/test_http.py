@@ -1,0 +1,68 @@
+"""What each answer over HTTP means for an operation."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+import romulus.http
+from romulus import NotSent, Operation, Rejected
+from romulus.http import NoAnswer, outcome
+
+REQUEST = httpx.Request("POST", "https://crm.example/plans?token=secret")
+
+
+def answered(status: int) -> httpx.Response:
+    return httpx.Response(status, request=REQUEST)
+
+
+@pytest.mark.parametrize("status", [200, 201, 204])
+def test_a_success_is_returned(status: int) -> None:
+    assert outcome(answered(status)).status_code == status
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 422])
+def test_a_refusal_is_rejected(status: int) -> None:
+    with pytest.raises(Rejected, match=f"POST https://crm.example/plans answered {status}"):
+        outcome(answered(status))
+
+
+@pytest.mark.parametrize("status", [301, 408, 409, 425, 500, 502, 503, 504])
+def test_an_answer_that_leaves_it_open_is_no_answer(status: int) -> None:
+    with pytest.raises(NoAnswer):
+        outcome(answered(status))
+
+
+def test_a_provider_that_wants_less_has_not_looked_at_it() -> None:
+    with pytest.raises(NotSent, match="429"):
+        outcome(answered(429))
+
+
+def test_a_status_that_the_provider_promises_to_apply_nothing_with_is_not_sent() -> None:
+    with pytest.raises(NotSent):
+        outcome(answered(503), not_applied=[503])
+
+
+@pytest.mark.parametrize("error", [httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol])
+def test_what_never_left_is_not_sent(error: type[Exception]) -> None:
+    with pytest.raises(NotSent, match=error.__name__):
+        outcome(error("no"))
+
+
+@pytest.mark.parametrize("error", [httpx.ReadTimeout, httpx.WriteTimeout, httpx.ReadError, httpx.RemoteProtocolError, ValueError])
+def test_what_may_have_left_is_no_answer(error: type[Exception]) -> None:
+    with pytest.raises(NoAnswer, match=error.__name__):
+        outcome(error("no"))
+
+
+def test_the_key_header_carries_the_operation_id() -> None:
+    assert romulus.http.headers(Operation.for_testing("op-7")) == {"Idempotency-Key": "op-7"}
+
+
+def test_importing_it_imports_no_httpx() -> None:
+    code = "import sys, romulus.http; print('httpx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
