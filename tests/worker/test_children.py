@@ -253,6 +253,27 @@ async def test_no_child_lives_on_after_its_parent_was_stopped(tmp_path: Path, ho
         assert {run.status for run in await here.client.runs(workflow="waits")} == {"cancelled"}
 
 
+async def test_a_run_shows_its_live_children_and_what_became_of_the_others(tmp_path: Path) -> None:
+    @romulus.workflow
+    async def parent() -> None:
+        await asyncio.gather(double(3), waits.options(id="c")("never"), return_exceptions=True)
+
+    async with world(tmp_path, parent) as here:
+        await here.worker()
+        handle = await here.client.start(parent)
+        await child_is(here, "c", "waiting")
+        await eventually(lambda: here.rows("SELECT position FROM runs WHERE workflow = 'parent'") == [(1,)])
+        pending = (await handle.describe()).pending
+        assert [(command.kind, command.name, command.state) for command in pending] == [("child", "c", "waiting")]
+        await here.client.get("c").cancel()
+        await handle.result()
+
+        first, second = await handle.history()
+        assert (first.kind, first.name, first.value, first.error, first.event_id) == ("child", "double", 6, None, None)
+        assert (second.child_id, second.error) == ("c", "CancelledError")
+        assert (await handle.describe()).pending == ()
+
+
 async def test_a_child_whose_await_is_given_up_is_cancelled_and_one_with_a_handle_is_not(tmp_path: Path) -> None:
     @romulus.workflow
     async def parent() -> str:

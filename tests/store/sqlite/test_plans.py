@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from romulus.store import open_store
-from romulus.store.sqlite import claiming, giveback, matching, place_of, starting, workers
+from romulus.store.sqlite import children, claiming, giveback, matching, place_of, retention, starting, workers
 from romulus.store.sqlite.advance import ADVANCE, HOLDING, LEAVE
 from romulus.store.sqlite.beside import ENDED, SETTLED, WAITS
 from romulus.store.sqlite.migrate import prepare
@@ -106,6 +106,13 @@ STATEMENTS: dict[str, tuple[str, str]] = {
     "known events": (matching.KNOWN, "e USING INDEX events_id (namespace=? AND id=?)"),
     "taken IDs": (starting.TAKEN, "r USING COVERING INDEX runs_id (namespace=? AND id=?)"),
     "settle attempts": (SETTLED, "a USING PRIMARY KEY (generation=? AND seq=?)"),
+    "tell parents": (children.TELL.sql(3), "c USING INTEGER PRIMARY KEY"),
+    "wake parents": (children.WAKE_PARENTS, "p USING INTEGER PRIMARY KEY"),
+    "close children": (children.CLOSE_ALL, "c EXISTS USING INDEX children_generation"),
+    "children asked": (children.ASKED, "c USING INDEX children_generation"),
+    "children started": (children.LISTED, "children USING INDEX children_generation"),
+    "forget the inbox": (children.FORGET_INBOX, "inbox USING COVERING INDEX inbox_run"),
+    "events that wait": (retention.BACKLOG, "e USING COVERING INDEX events_unmatched"),
     "free": (workers.FREE, "runs USING COVERING INDEX runs_owner"),
     "lost owners": (workers.LOST, "runs USING COVERING INDEX runs_owner"),
     "reopen held": (workers.REOPEN, "runs USING INDEX runs_held"),

@@ -60,7 +60,12 @@ class AsyncHandle(Generic[T]):
         Raises:
             RunNotFound
         """
-        return record_view(await self._link.record(self.id), await self._link.served(), self._link.reader)
+        record = await self._link.record(self.id)
+        if record.parent:
+            record.children = await (await self._link.store()).children(record.generation.key)
+        if record.operates:
+            record.operations = await (await self._link.store()).operations_of(record.generation.key)
+        return record_view(record, await self._link.served(), self._link.reader)
 
     async def history(self) -> list[JournalEntry]:
         """Return the recorded outcomes of the run's current generation, in order.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from romulus.authoring.registry import Registry
 from romulus.core.commands import OperationSpec
@@ -148,10 +148,10 @@ def _callback(registry: Registry, source: str, payload: Mapping[str, Any]) -> tu
     bound = [spec for spec in registry.operations.values() if source in spec.extras.callbacks]
     if len(bound) != 1:
         raise DefinitionError(f"{len(bound)} operations have a callback for source {source!r}: one must")
-    callback = bound[0].extras.callbacks[source](payload)
+    callback: Any = bound[0].extras.callbacks[source](payload)
     if not isinstance(callback, Callback):
         raise DefinitionError(f"the callback of operation {bound[0].name!r} returned {type(callback).__name__}, not a romulus.Callback")
-    return bound[0], callback
+    return bound[0], cast("Callback[Any]", callback)
 
 
 def _evidence(link: Link, row: OperationRow, spec: OperationSpec, source: str, callback: Callback[Any]) -> Report:

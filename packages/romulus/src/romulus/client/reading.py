@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from romulus.core.commands import StepSpec, WorkflowSpec
+from romulus.core.commands import OperationSpec, StepSpec, WorkflowSpec
 from romulus.core.errors import Undecodable
 from romulus.core.failures import describe_failure, load_failure
 from romulus.core.record import Entry, Generation, Kind
@@ -81,8 +81,17 @@ class Reader:
         if not entry.body:
             return None
         plain = self.vault.open(entry.body, f"outcome of {entry.kind} {entry.name!r}")
-        step = self._step(entry)
-        return step.value.redacted(plain) if step else plain_json(plain)
+        known = self._step(entry) or self._child(entry) or self._operation(entry)
+        return known.value.redacted(plain) if known else plain_json(plain)
+
+    def _child(self, entry: Entry) -> WorkflowSpec | None:
+        """Return the workflow of a child's outcome: any version, since what is redacted is marked in the types they share."""
+        if self.registry is None or entry.kind != Kind.CHILD:
+            return None
+        return next((spec for (name, _), spec in self.registry.workflows.items() if name == entry.name), None)
+
+    def _operation(self, entry: Entry) -> OperationSpec | None:
+        return self.registry.operations.get(entry.name) if self.registry and entry.kind == Kind.OPERATION else None
 
     def _step(self, entry: Entry) -> StepSpec | None:
         return self.registry.steps.get(entry.name) if self.registry and entry.kind == Kind.STEP else None

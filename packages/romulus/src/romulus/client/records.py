@@ -18,13 +18,13 @@ class PendingCommand:
     """One thing a run awaits, as far as its record tells."""
 
     seq: int
-    kind: str  # step | wait
-    name: str  # "" where the record does not hold it (an attempt that never failed)
+    kind: str  # step | wait | child | operation
+    name: str  # of a child its run ID; "" where the record does not hold it (an attempt that never failed)
     attempt: int  # 1 the first, 0 where there are no attempts
-    state: str  # armed | backing off | open | matched
+    state: str  # armed | backing off | open | matched; of a child its status; of an operation as `OperationRecord` has it
     since: datetime | None
     due: datetime | None  # of the next attempt, or the wait's deadline
-    error: str | None = None  # of the attempt before, in one line
+    error: str | None = None  # of the attempt before, in one line; of an operation why it waits for a person
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class JournalEntry:
     """One recorded outcome."""
 
     position: int
-    kind: str  # step | timer | wait | cancel | patch
+    kind: str  # step | timer | wait | cancel | patch | started | child | cancel_child | operation
     name: str
     seq: int
     attempt: int
@@ -70,6 +70,7 @@ class JournalEntry:
     value: Any  # as JSON for people; where the code is at hand, without what it marks Redacted
     error: str | None  # in one line, where the outcome is a failure
     event_id: str | None = None  # of a consumed event
+    child_id: str | None = None  # run ID of the child whose outcome this is
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,15 @@ from datetime import datetime
 from typing import Any, cast
 
 from romulus.core.duration import to_datetime
-from romulus.core.machine import CLAIMABLE, LIVE
-from romulus.core.record import AttemptRow, Entry, Generation, OpenWait, Record, Run, WorkerRow
+from romulus.core.machine import CLAIMABLE, LIVE, RunStatus
+from romulus.core.operations import OperationRow
+from romulus.core.record import AttemptRow, Entry, Generation, Kind, OpenWait, Record, Run, StartedChild, WorkerRow
 from romulus.store.contract import Evidence, StoredEvent, StoredWait
 
 from .reading import Reader
 from .records import EventRecord, EvidenceRecord, JournalEntry, PendingCommand, RunDescription, WaitRecord, WorkerRecord
+
+CHILDREN_SHOWN_MAX = 100  # of one run
 
 
 class Served:
@@ -65,7 +68,7 @@ def failure_line(generation: Generation, reader: Reader) -> str | None:
 
 
 def pending_view(record: Record, reader: Reader) -> tuple[PendingCommand, ...]:
-    """Return what the run awaits, in command order: armed attempts, attempts backing off, open waits."""
+    """Return what the run awaits, in command order: armed attempts, attempts backing off, open waits, live children if they were read."""
     if record.run.status not in LIVE:
         return ()
     errors = {row.seq: reader.error(row.error) for row in record.attempts if row.error}
@@ -73,7 +76,10 @@ def pending_view(record: Record, reader: Reader) -> tuple[PendingCommand, ...]:
     started = {command.seq for command in armed}
     backing_off = [_backing_off(row, errors.get(row.seq)) for row in record.attempts if row.seq not in started]
     waits = [_open_wait(wait) for wait in record.waits]
-    return tuple(sorted([*armed, *backing_off, *waits], key=lambda command: command.seq))
+    children = [_live_child(child) for child in record.children if RunStatus(child.status) in LIVE][:CHILDREN_SHOWN_MAX]
+    operations = {row.seq: _operation(row) for row in record.operations}
+    attempts = [command for command in (*armed, *backing_off) if command.seq not in operations]
+    return tuple(sorted([*attempts, *waits, *children, *operations.values()], key=lambda command: command.seq))
 
 
 def armed_view(run: Run, errors: dict[int, str] | None = None) -> tuple[PendingCommand, ...]:
@@ -90,7 +96,8 @@ def entry_view(entry: Entry, reader: Reader) -> JournalEntry:
     """Describe a journal entry."""
     return JournalEntry(
         entry.position, entry.kind, entry.name, entry.seq, entry.attempt, entry.fence, to_datetime(entry.at),
-        None if entry.failed else reader.outcome(entry), _entry_error(entry, reader), _event_id(entry),
+        None if entry.failed else reader.outcome(entry), _entry_error(entry, reader), _told_by(entry, Kind.WAIT),
+        _told_by(entry, Kind.CHILD),
     )  # fmt: skip
 
 
@@ -134,12 +141,29 @@ def _open_wait(wait: OpenWait) -> PendingCommand:
     return PendingCommand(wait.seq, "wait", wait.name, 0, state, None, _at(wait.deadline))
 
 
+def _live_child(child: StartedChild) -> PendingCommand:
+    return PendingCommand(child.seq, "child", child.run_id, 0, child.status, None, None)
+
+
+def _operation(row: OperationRow) -> PendingCommand:
+    return PendingCommand(
+        row.seq, "operation", row.name, row.sends, str(row.state), _at(row.first_sent_at), _at(row.due), row.hold_reason or None
+    )  # fmt: skip
+
+
 def _entry_error(entry: Entry, reader: Reader) -> str | None:
-    return (reader.error(entry.body) if entry.body else "deadline passed") if entry.failed else None
+    if not entry.failed:
+        return None
+    if entry.body:
+        return reader.error(entry.body)
+    if entry.kind == Kind.OPERATION:
+        return f"OperationAbandoned: {json.loads(entry.info)[-1]}"
+    return f"child {json.loads(entry.info)[1]}" if entry.kind == Kind.CHILD and entry.info else "deadline passed"
 
 
-def _event_id(entry: Entry) -> str | None:
-    return str(json.loads(entry.info)[0]) if entry.info else None
+def _told_by(entry: Entry, kind: Kind) -> str | None:
+    """Return the event or the child whose outcome an entry of that kind is."""
+    return str(json.loads(entry.info)[0]) if entry.info and entry.kind == kind else None
 
 
 def _due(run: Run) -> datetime | None:

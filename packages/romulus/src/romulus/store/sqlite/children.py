@@ -50,7 +50,7 @@ CLOSE_ALL: Final = (
 CLOSE_ONE: Final = Bulk("children.close", "INSERT INTO to_close (generation, seq, how, reason) ", 4)
 FORGET_INBOX: Final = "DELETE FROM inbox WHERE run IN (SELECT value FROM json_each(?))"
 LISTED: Final = gathered(
-    "c.seq, r.id, r.status, c.on_close", "FROM (SELECT * FROM children WHERE generation = ? ORDER BY seq) c JOIN runs r ON r.key = c.child"
+    "t.seq, r.id, r.status, t.on_close", "FROM (SELECT * FROM children WHERE generation = ? ORDER BY seq) t JOIN runs r ON r.key = t.child"
 )
 # What is to be done at live children, oldest request first: (request, child, how, reason).
 ASKED: Final = (
