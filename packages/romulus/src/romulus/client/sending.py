@@ -37,7 +37,7 @@ async def send_event(link: Link, name: str, payload: object, correlation_id: str
 
 def _dump(payload: object, where: str) -> bytes:
     """Encode plain JSON values as they are, others (a dataclass, a UUID, …) as their own class says."""
-    kind: type[Any] = payload.__class__
+    kind: Any = payload.__class__
     return _codec(Any if kind in PLAIN else kind, where).dump(payload)[0]
 
 
