@@ -526,3 +526,14 @@ async def test_outside_a_run_an_operation_is_refused() -> None:
     with pytest.raises(romulus.NotInRun, match="for_testing"):
         await looked_up("ada")
     assert (await looked_up.fn(Operation.for_testing(), "ada")).startswith("done ")
+
+
+async def test_a_run_shows_what_it_awaits_of_its_operations(tmp_path: Path) -> None:
+    async with world(tmp_path, update) as here:
+        operation = await held(here)
+        (pending,) = (await here.client.get("u").describe()).pending
+        assert (pending.kind, pending.name, pending.state, pending.attempt) == ("operation", "blind", "held", 1)
+        await here.client.resolve_operation(operation, romulus.GiveUp(), reason="gone", reviewer="ada")
+        await here.until("u", RunStatus.SUCCEEDED)
+        (entry,) = await here.client.get("u").history()
+        assert (entry.kind, entry.error, entry.event_id) == ("operation", "OperationAbandoned: gone", None)

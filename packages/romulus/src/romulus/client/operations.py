@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from romulus.authoring.registry import Registry
 from romulus.core.commands import OperationSpec
@@ -151,7 +151,7 @@ def _callback(registry: Registry, source: str, payload: Mapping[str, Any]) -> tu
     callback: Any = bound[0].extras.callbacks[source](payload)
     if not isinstance(callback, Callback):
         raise DefinitionError(f"the callback of operation {bound[0].name!r} returned {type(callback).__name__}, not a romulus.Callback")
-    return bound[0], cast("Callback[Any]", callback)
+    return bound[0], callback
 
 
 def _evidence(link: Link, row: OperationRow, spec: OperationSpec, source: str, callback: Callback[Any]) -> Report:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextvars import Context
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,7 +12,7 @@ from romulus.authoring.current import Attempt, attempt_var
 from romulus.authoring.resource import ResourceSet
 from romulus.core.attempts import after_failure
 from romulus.core.commands import OperationCall, StepCall, StepSpec
-from romulus.core.errors import DefinitionError, SerializationError, StepTimeout
+from romulus.core.errors import DefinitionError, SerializationError, StepTimeout, Undecodable, ValueTooLarge
 from romulus.core.failures import dump_failure
 
 from .beats import Heartbeat, last_details
@@ -40,11 +41,11 @@ class Executor:
         spec = call.spec
         work.begun = True
         context = call.context.copy()
-        self.equip(work, context)
         self.running.add(work)
         try:
+            self.equip(work, context)
             self._engine.registry.admit(spec)
-        except DefinitionError as error:
+        except (DefinitionError, Undecodable) as error:
             self.raised(work, error)
             return
         if spec.transaction:
@@ -74,7 +75,7 @@ class Executor:
     def _withdraw_operation(self, work: Work) -> None:
         """Let a send go on, which is reported late, unless its claim is lost: then as little as possible may still leave."""
         owner = self._engine.owner
-        if work.handle is not None and (owner.stopping or not owner.may_arm()):
+        if work.handle is not None and (owner.stopping or (work.driver.gone and not owner.may_arm())):
             work.handle.cancel()
 
     async def ended(self) -> None:
@@ -117,9 +118,9 @@ class Executor:
         """Run a body that cannot suspend to its end, without a task of its own."""
         try:
             value = context.run(_drive, call)
-        except Exception as error:  # noqa: BLE001  a body may raise anything
-            self.raised(work, error)
-        except SystemExit as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  a body may raise anything, CancelledError too
             self.raised(work, error)
         else:
             self._returned(work, call.spec, value)
@@ -163,35 +164,56 @@ class Executor:
         """Encode the value, decode it again, and deliver that: the code only ever sees what the record holds."""
         if self.finish(work):
             return
-        what = f"the result of step {spec.name!r}"
         try:
             plain, again = spec.value.dump(value)
-            body = self._engine.registry.vault.seal(plain, what)
-        except SerializationError as error:
-            self._fail(work, error, dump_failure(error))
+        except (SerializationError, DefinitionError) as error:
+            self._fail(work, error)
             return
-        work.driver.arrive(Outcome(work, False, body, again))
+        self._sealed(work, lambda: self._result(work, plain, again))
 
     def raised(self, work: Work, error: BaseException) -> None:
         """Decide whether the attempt is tried again; if not, its failure is the outcome."""
         if self.finish(work):
             return
+        self._sealed(work, lambda: self._next(work, error))
+
+    def _next(self, work: Work, error: BaseException) -> Outcome | TryAgain:
         engine, spec = self._engine, cast("StepCall", work.command.detail).spec
-        plain = dump_failure(error)
-        body = engine.registry.vault.seal_failure(plain, f"the failure of step {spec.name!r}")
+        body = engine.registry.vault.seal_failure(dump_failure(error), f"the failure of step {spec.name!r}")
         row = after_failure(
             spec.retry, work.row, work.command.seq, work.command.digest.hex(), work.number, body, error,
             engine.store.estimated_now(), engine.random01(),
         )  # fmt: skip
         if row is None:
-            self._fail(work, error, plain)
-            return
+            return Outcome(work, True, body, None)
         row.heartbeat = work.heartbeat or row.heartbeat
-        work.driver.arrive(TryAgain(work, row))
+        return TryAgain(work, row)
 
-    def _fail(self, work: Work, error: BaseException, plain: bytes) -> None:
-        body = self._engine.registry.vault.seal_failure(plain, f"the failure of step {work.command.name!r}")
-        work.driver.arrive(Outcome(work, True, body, None))
+    def _result(self, work: Work, plain: bytes, again: object) -> Outcome:
+        try:
+            return Outcome(work, False, self._engine.registry.vault.seal(plain, f"the result of step {work.command.name!r}"), again)
+        except ValueTooLarge as error:
+            return self._failure(work, error)
+
+    def _fail(self, work: Work, error: BaseException) -> None:
+        self._sealed(work, lambda: self._failure(work, error))
+
+    def _failure(self, work: Work, error: BaseException) -> Outcome:
+        body = self._engine.registry.vault.seal_failure(dump_failure(error), f"the failure of step {work.command.name!r}")
+        return Outcome(work, True, body, None)
+
+    def _sealed(self, work: Work, make: Callable[[], Outcome | TryAgain], told: bool = False) -> None:
+        """Deliver how an attempt ended. While the App's codec fails it is kept in hand and tried again: it may be paid for."""
+        if work.withdrawn or work.driver.gone:
+            return
+        try:
+            delivery = make()
+        except SerializationError as error:
+            if not told:
+                log.warning("how step %r of run %r ended waits to be stored: %s", work.command.name, work.driver.run.id, error)
+            self._engine.host.call_later(self._engine.settings.poll, self._sealed, work, make, True)
+        else:
+            work.driver.arrive(delivery)
 
     def finish(self, work: Work) -> bool:
         """Give the slot back; return whether nobody waits for the outcome."""
