@@ -47,7 +47,7 @@ def _starred(change: Change) -> str:
 
 
 def _sources(moves: Mapping[RunStatus, RunStatus]) -> str:
-    return "anything live" if set(moves) == LIVE else ", ".join(sorted(moves))
+    return "anything live" if frozenset(moves) == LIVE else ", ".join(sorted(moves))
 
 
 def _targets(moves: Mapping[RunStatus, RunStatus]) -> str:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, cast
 
 from romulus.core.errors import DefinitionError, WrongColour
 
@@ -103,7 +103,7 @@ def _call(undo: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if instance is not None and isinstance(undo, Step | SyncStep):
         return instance.step(undo.spec, args, kwargs)
     if instance is not None and isinstance(undo, AnyWorkflow):
-        return instance.child(child_call(instance, undo, args, kwargs))
+        return instance.child(child_call(instance, cast("AnyWorkflow[..., Any]", undo), args, kwargs))
     return undo(*args, **kwargs)
 
 

@@ -22,6 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Co: TypeAlias = Coroutine[Any, Any, T]
 ParentClose: TypeAlias = Literal["cancel", "abandon", "terminate"]
+_CLOSES: tuple[ParentClose, ...] = ("cancel", "abandon", "terminate")
 KEEP: Any = object()  # an option that was not given
 
 attributes_max = 64
@@ -205,11 +206,10 @@ def _block(workflow: AnyWorkflow[..., Any], args: tuple[Any, ...], kwargs: dict[
 
 
 def _parent_close(value: object) -> ParentClose:
-    match value:
-        case "cancel" | "abandon" | "terminate":
-            return value
-        case _:
-            raise InvalidSetting(f'parent_close is {value!r}; use "cancel", "terminate" or "abandon"')
+    for known in _CLOSES:
+        if value == known:
+            return known
+    raise InvalidSetting(f'parent_close is {value!r}; use "cancel", "terminate" or "abandon"')
 
 
 def _integer(value: object, field: str, largest: int) -> int:
