@@ -113,3 +113,10 @@ def test_a_program_that_fails_is_found(tmp_path: Path) -> None:
 
 def test_commands_and_what_they_print_are_told_apart() -> None:
     assert commands("$ a b   # why\none\n\n  two …\n$ c\n") == [Command("a b", ["one", "two …"]), Command("c", [])]
+
+
+@pytest.mark.parametrize("index", sorted(ROOT.glob("docs/*/README.md")), ids=lambda path: path.parent.name)
+def test_every_page_is_in_its_index(index: Path) -> None:
+    listed = set(LINK.findall(index.read_text(encoding="utf-8")))
+
+    assert {page.name for page in index.parent.glob("*.md") if page != index and not page.name[0].isdigit()} - listed == set()
