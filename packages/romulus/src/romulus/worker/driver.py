@@ -206,6 +206,8 @@ class RunDriver:
             return conclude.conclude(self, draft)
         except holding.HELD as error:
             return holding.outcome_alone(self, draft, error)
+        except Exception as error:  # noqa: BLE001  of the App's codec, or a defect: a run that nobody looks after again is worse than a held one
+            return holding.unforeseen(self, draft, error)
         finally:
             self.engine.watchdog.leave()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from romulus.core.machine import Change, after
 from romulus.core.record import HoldKind, Record
+from romulus.core.text import escaped
 from romulus.core.transition import Transition
 
 from .engine import Engine
@@ -16,5 +17,6 @@ def unopened(engine: Engine, record: Record, kind: HoldKind, reason: str) -> Tra
     return Transition(
         engine.next_transition_id(), run.key, run.generation_key, run.id, engine.owner.id, run.fence, run.revision, Change.HOLD,
         after(run.status, Change.HOLD, run.id), run.position, run.armed, digest=run.digest,
-        excluded=f"{run.excluded} {digest}".strip(), hold=(kind, f"{reason}; it goes on by itself when a worker with fitting code starts"),
+        excluded=f"{run.excluded} {digest}".strip(),
+        hold=(kind, escaped(f"{reason}; it goes on by itself when a worker with fitting code starts")),
     )  # fmt: skip

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
-from romulus.core.errors import ActivationTimeout, Mismatch, Undecodable
+from romulus.core.errors import ActivationTimeout, Mismatch, SerializationError, Undecodable
 from romulus.core.machine import Change
 from romulus.core.record import HoldKind
+from romulus.core.text import escaped
 from romulus.core.transition import Transition
 
 from .draft import Draft
@@ -14,6 +16,7 @@ from .draft import Draft
 if TYPE_CHECKING:
     from .driver import RunDriver
 
+log = logging.getLogger("romulus.worker")
 HELD = (ActivationTimeout, Mismatch, Undecodable)  # what an advance can end with that no code of the run may see
 
 
@@ -35,7 +38,7 @@ def held(driver: RunDriver, draft: Draft, kind: HoldKind, reason: str) -> Transi
     excluded = f"{driver.run.excluded} {driver.digest}".strip() if kind is HoldKind.CODE else None
     return draft.seal(
         driver.run, driver.engine.owner.id, Change.HOLD, armed_text(driver),
-        cancel_seq=driver.cancel_seen, digest=driver.run.digest, hold=(kind, reason), excluded=excluded,
+        cancel_seq=driver.cancel_seen, digest=driver.run.digest, hold=(kind, escaped(reason)), excluded=excluded,
         parent=driver.parent, operates=driver.operates,
     )  # fmt: skip
 
@@ -43,6 +46,14 @@ def held(driver: RunDriver, draft: Draft, kind: HoldKind, reason: str) -> Transi
 def outcome_alone(driver: RunDriver, draft: Draft, error: BaseException) -> Transition:
     """Return the transition with the outcomes delivered so far and nothing that the broken advance asked for."""
     return held(driver, draft, *why(driver, error))
+
+
+def unforeseen(driver: RunDriver, draft: Draft, error: Exception) -> Transition:
+    """Return the transition with the outcomes delivered so far, where something else than the run's code has failed."""
+    words = f"{type(error).__name__}: {error}"
+    if not isinstance(error, SerializationError):  # which is of the App's codec
+        log.error("run %r cannot go on: %s", driver.run.id, words, exc_info=error)
+    return held(driver, draft, HoldKind.COMMIT, f"what the run did next cannot be committed: {words}")
 
 
 def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error: str) -> Transition:

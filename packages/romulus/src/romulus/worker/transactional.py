@@ -7,7 +7,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from romulus.core.commands import StepCall
-from romulus.core.errors import CommitUnknown, SerializationError, StoreUnavailable
+from romulus.core.errors import CommitUnknown, SerializationError, StepTimeout, StoreUnavailable
 from romulus.core.failures import dump_failure
 from romulus.core.ports import Host
 from romulus.core.transition import Transition, Verdict
@@ -58,14 +58,14 @@ class Transactional:
     async def _transact(self, work: Work, call: StepCall, context: Context) -> None:
         engine = self._engine
         transaction = await patient(engine.host, engine.settings.poll, engine.store.transaction)
-        engine.executor.equip(work, context, transaction.connection)
         try:
-            value = await self._body(work, call, context)
+            engine.executor.equip(work, context, transaction.connection)
+            outcome = self._outcome(work, call, await self._body(work, call, context))
         except BaseException as error:  # noqa: BLE001  handed on, whatever it is
             await transaction.rollback()
             self._failed(work, error)
             return
-        await self._finish(work, call, transaction, value)
+        await self._finish(work, transaction, outcome)
 
     def _failed(self, work: Work, error: BaseException) -> None:
         """Hand an attempt's failure on, and the in-flight slot back, in a plain callback."""
@@ -83,15 +83,23 @@ class Transactional:
         spec, limit = call.spec, self._engine.settings.lease // 3
         seconds = min(spec.timeout or limit, limit) / 1_000_000
         args, kwargs = spec.arguments.load(call.arguments)
-        async with asyncio.timeout(seconds):
-            if spec.is_async:
-                return await self._engine.host.spawn(spec.fn(*args, **kwargs), context=context)
-            return await self._engine.host.in_pool(lambda: context.run(spec.fn, *args, **kwargs))
+        try:
+            async with asyncio.timeout(seconds) as scope:
+                if spec.is_async:
+                    return await self._engine.host.spawn(spec.fn(*args, **kwargs), context=context)
+                return await self._engine.host.in_pool(lambda: context.run(spec.fn, *args, **kwargs))
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            work.token.cancelled = True  # a thread goes on: its connection is taken away
+            raise StepTimeout(
+                f"attempt {work.number} of step {spec.name!r} ran past its timeout of {seconds:g} s", "StepTimeout"
+            ) from error
 
-    async def _finish(self, work: Work, call: StepCall, transaction: Transaction, value: object) -> None:
+    async def _finish(self, work: Work, transaction: Transaction, outcome: Outcome) -> None:
         """Advance the run with the outcome and commit both. From here on nothing cancels it: the transaction must end."""
         work.handle = None
-        outcome, driver = self._outcome(work, call, value), work.driver
+        driver = work.driver
         self._engine.executor.finish(work)
         made = await in_callback(self._engine.host, lambda: None if work.withdrawn or driver.gone else driver.advance_with(outcome))
         if made is None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import apsw
+
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import BatchRejected
 
@@ -20,7 +22,7 @@ class SQLiteTransaction:
     def __init__(self, session: Session, release: Callable[[], None]) -> None:
         self._session, self._release = session, release
         self._committing = self._ended = False
-        self._open = True
+        self._open = self._lent = True  # lent: the step's body may use the connection, from a thread that goes on past its time
         self.connection: Any = session.connection
 
     async def begin(self, patience: int) -> None:
@@ -40,7 +42,7 @@ class SQLiteTransaction:
 
     async def commit(self, transition: Transition) -> Verdict:
         """Write the guarded transition as the last statements and commit; REFUSED rolls everything back."""
-        session = self._session
+        session, self._lent = self._session, False
         try:
             if self._ended:
                 raise BatchRejected("the step's body ended the transaction itself: leave BEGIN, COMMIT and ROLLBACK to the engine")
@@ -55,13 +57,32 @@ class SQLiteTransaction:
 
     async def rollback(self) -> None:
         """Undo everything that is not committed, and give the writer free. Idempotent."""
-        if self._open:
-            self._open = False
-            self._undo()
-            self._release()
+        if not self._open:
+            return
+        self._open = False
+        if self._lent and not self._taken_away():
+            await asyncio.shield(self._session.host.spawn(self._take_away(), name="romulus-rollback"))
+            return
+        self._undo()
+        self._release()
+
+    def _taken_away(self) -> bool:
+        """Close the connection: what a body writes after its time would commit by itself. False: a statement runs on it now."""
+        try:
+            self.connection.interrupt()
+            self._session.discard()
+            self.connection.close(True)
+        except (apsw.ThreadingViolationError, apsw.BusyError):
+            return False
+        return True
+
+    async def _take_away(self) -> None:
+        while not self._taken_away():
+            await self._pause()
+        self._release()
 
     def _undo(self) -> None:
-        if self._session.connection is self.connection:
+        if not self._lent and self._session.connection is self.connection:
             self.connection.set_rollback_hook(None)
             self.connection.set_commit_hook(None)
         self._session.rollback()

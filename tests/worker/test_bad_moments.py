@@ -1,0 +1,161 @@
+"""What fails at a bad moment loses no outcome and leaves no run that nobody looks after."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import romulus
+from romulus import Retry
+from tests.worker.rig import eventually, world
+
+CALLS: list[str] = []
+GATE = asyncio.Event()
+THREAD = threading.Event()
+
+
+class Rude(BaseException):
+    """Not an Exception."""
+
+
+class Moody:
+    """A codec whose key service is away now and then."""
+
+    away = False
+    refused = 0
+
+    def encode(self, data: bytes) -> bytes:
+        if Moody.away:
+            Moody.refused += 1
+            raise OSError("the key service is away: \udcff")
+        return data
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    global GATE
+    CALLS.clear()
+    GATE = asyncio.Event()
+    Moody.away, Moody.refused = False, 0
+
+
+@romulus.step(retry=Retry(max_attempts=1))
+async def rude(kind: str) -> None:
+    raise {"cancelled": asyncio.CancelledError, "own": Rude, "exit": GeneratorExit}[kind]
+
+
+@romulus.workflow
+async def bears(kind: str) -> str:
+    try:
+        await rude(kind)
+    except BaseException as error:
+        return type(error).__name__
+    return "nothing"
+
+
+@romulus.step(retry=Retry(max_attempts=1))
+async def pays() -> str:
+    CALLS.append("paid")
+    Moody.away = True
+    return "receipt"
+
+
+@romulus.workflow
+async def buys() -> str:
+    return await pays()
+
+
+@romulus.workflow
+async def ends() -> str:
+    event = await romulus.wait_for_event("go", correlation_id="c", type=str)
+    Moody.away = not CALLS  # in the moment the code ends
+    return event.payload
+
+
+@pytest.mark.parametrize("kind", ["cancelled", "own", "exit"])
+async def test_a_step_without_awaits_may_raise_what_is_no_exception(tmp_path: Path, kind: str) -> None:
+    async with world(tmp_path, bears) as w:
+        await w.worker()
+        assert await (await w.client.start(bears, kind)).result(timeout=20) != "nothing"
+
+
+async def test_an_outcome_that_the_codec_cannot_encode_now_is_recorded_later(tmp_path: Path) -> None:
+    async with world(tmp_path, buys, codec=Moody()) as w:
+        await w.worker()
+        handle = await w.client.start(buys)
+        await eventually(lambda: Moody.refused > 1)
+        Moody.away = False
+        assert await handle.result(timeout=20) == "receipt"
+    assert CALLS == ["paid"]
+
+
+async def test_a_run_whose_end_the_codec_cannot_encode_is_held_and_ends_when_released(tmp_path: Path) -> None:
+    async with world(tmp_path, ends, codec=Moody()) as w:
+        await w.worker()
+        handle = await w.client.start(ends.options(id="r"))
+        await w.until("r", "waiting")
+        await w.client.send_event("go", "now", correlation_id="c")
+        held = await w.until("r", "held")
+        assert held.hold_reason is not None
+        assert "the key service is away: \\udcff" in held.hold_reason
+
+        CALLS.append("back")
+        await handle.release()
+        assert await handle.result(timeout=20) == "now"
+
+
+async def test_a_defect_of_the_engine_in_an_advance_holds_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(tmp_path, ends) as w:
+        await w.worker()
+        await w.client.start(ends.options(id="r"))
+        await w.until("r", "waiting")
+
+        def broken(*given: Any) -> None:
+            raise ZeroDivisionError("a defect")
+
+        monkeypatch.setattr("romulus.worker.deliveries._event", broken)
+        await w.client.send_event("go", "now", correlation_id="c")
+        held = await w.until("r", "held")
+    assert held.hold_reason is not None
+    assert "ZeroDivisionError: a defect" in held.hold_reason
+
+
+@romulus.step(transaction=True, timeout=0.1, retry=Retry(max_attempts=1))
+def writes_late(busy: bool) -> None:
+    attempt = romulus.current_attempt()
+    connection = attempt.connection
+    connection.execute("CREATE TABLE effects (n)")
+    try:
+        if busy:
+            connection.execute("WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT max(n) FROM r").fetchall()
+        while not attempt.cancelled:
+            THREAD.wait(0.001)
+        connection.execute("CREATE TABLE IF NOT EXISTS effects (n)")
+        connection.execute("INSERT INTO effects VALUES (1)")
+    finally:
+        CALLS.append("ended")
+
+
+@romulus.workflow
+async def has_late_writer(busy: bool) -> str:
+    try:
+        await writes_late.aio(busy)
+    except romulus.StepTimeout:
+        return "timed out"
+    return "no"
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_def_transactional_step_past_its_timeout_writes_nothing_and_keeps_nobody_out(tmp_path: Path, busy: bool) -> None:
+    async with world(tmp_path, has_late_writer) as w:
+        await w.worker()
+        assert await (await w.client.start(has_late_writer, busy)).result(timeout=20) == "timed out"
+        await eventually(lambda: "ended" in CALLS)
+        assert w.rows("SELECT name FROM sqlite_master WHERE name = 'effects'") == []
