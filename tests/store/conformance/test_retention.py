@@ -12,13 +12,6 @@ from tests.store.kit import SECOND, MovableHost, advance, again, claimed, close,
 KEPT = 60 * SECOND
 
 
-@pytest.fixture(autouse=True)
-def not_on_postgres_yet(url: str) -> None:
-    """Remove this when PostgreSQL keeps these promises."""
-    if url.startswith("postgresql"):
-        pytest.skip("retention is not on PostgreSQL yet")
-
-
 async def test_events_are_deleted_once_they_were_kept_long_enough(store: Store, host: MovableHost) -> None:
     await store.send([event("e1"), event("e2")])
     host.advance(KEPT - SECOND)
@@ -59,7 +52,8 @@ async def test_a_consumed_event_goes_a_matched_one_stays(store: Store, host: Mov
 async def test_more_events_than_may_wait_are_refused_and_nothing_stored_is_dropped(
     store: Store, host: MovableHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("romulus.store.sqlite.matching.UNMATCHED_MAX", 3)
+    for place in ("sqlite.matching", "postgres.sending"):
+        monkeypatch.setattr(f"romulus.store.{place}.UNMATCHED_MAX", 3)
     assert contract.UNMATCHED_MAX == 10_000
     await store.send([event("e1"), event("e2")])
 

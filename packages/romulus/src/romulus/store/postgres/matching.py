@@ -83,11 +83,16 @@ async def head(session: Session, limit: int) -> list[tuple[int, Queue]]:
 async def match(session: Session, rows: Sequence[tuple[int, Queue]], limit: int) -> None:
     """Match the queues that *rows* speak of, inside the open transaction."""
     queues = sorted({queue for _, queue in rows})
-    await session.rows("match.lock", LOCK, LOCK_CLASS, sorted({_lock(queue) for queue in queues}))
+    await lock_queues(session, queues)
     await session.rows("match.returned", RETURNED, *_columns(queues))
     for queue in await _match_plain(session, queues):
         await _match_odd(session, queue, limit)
     await session.rows("match.done", DONE, [key for key, _ in rows])
+
+
+async def lock_queues(session: Session, queues: Sequence[Queue]) -> None:
+    """Keep other matchers from *queues* until the transaction ends; always in one order."""
+    await session.rows("match.lock", LOCK, LOCK_CLASS, sorted({_lock(queue) for queue in queues}))
 
 
 async def _match_plain(session: Session, queues: Sequence[Queue]) -> list[Queue]:

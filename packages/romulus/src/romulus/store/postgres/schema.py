@@ -26,7 +26,8 @@ TABLES: Final[tuple[LiteralString, ...]] = (
         wake_at bigint, queue_at bigint, deadline bigint, created_at bigint NOT NULL, started_at bigint, updated_at bigint NOT NULL,
         finished_at bigint, generation integer NOT NULL, position integer NOT NULL, cancel_seq integer NOT NULL, losses integer NOT NULL,
         lane integer NOT NULL, priority integer NOT NULL, depth integer NOT NULL, namespace text NOT NULL, id text NOT NULL,
-        workflow text NOT NULL, version text NOT NULL, status text NOT NULL, owner text, cancel_reason text NOT NULL, armed text NOT NULL, digest text NOT NULL,
+        workflow text NOT NULL, version text NOT NULL, status text NOT NULL, owner text, cancel_reason text NOT NULL, armed text
+        NOT NULL, digest text NOT NULL,
         excluded text NOT NULL, hold_kind text NOT NULL, hold_reason text NOT NULL, attributes text NOT NULL) WITH (fillfactor = 60)""",
     "CREATE UNIQUE INDEX runs_id ON romulus.runs (namespace, id)",
     "CREATE INDEX runs_listed ON romulus.runs (namespace, key)",

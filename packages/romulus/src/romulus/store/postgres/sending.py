@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, LiteralString, TypeAlias
 
-from romulus.core.transition import EventClash, NewEvent, Received
+from romulus.core.transition import EventClash, EventRefused, NewEvent, Received
+from romulus.store.contract import UNMATCHED_MAX
 
 from .session import Session
 
 Name: TypeAlias = tuple[str, str]  # namespace, event ID
 
-# Arrival numbers are given in the order of the call, rows are written in the order of their IDs.
+# Arrival numbers are given in the order of the call, rows are written in the order of their IDs. What is new has to find room in its
+# queue; two calls at once may each find the last of it.
 SEND: Final[LiteralString] = """
 WITH c AS MATERIALIZED (SELECT romulus.clock() AS now),
 t AS MATERIALIZED (SELECT nextval('romulus.arrivals') AS arrival, n.* FROM unnest($1::text[], $2::text[],
     $3::text[], $4::text[], $5::bytea[], $6::bytea[]) AS n (namespace, id, name, correlation_id, payload, digest)),
+fresh AS MATERIALIZED (SELECT t.*, row_number() OVER (PARTITION BY namespace, name, correlation_id ORDER BY arrival) AS n FROM t
+    WHERE NOT EXISTS (SELECT 1 FROM romulus.events e WHERE e.namespace = t.namespace AND e.id = t.id)),
+room AS MATERIALIZED (SELECT q.*, $7::bigint - (SELECT count(*) FROM (SELECT 1 FROM romulus.unmatched u WHERE u.namespace = q.namespace
+    AND u.name = q.name AND u.correlation_id = q.correlation_id LIMIT $7) x) AS places
+    FROM (SELECT DISTINCT namespace, name, correlation_id FROM fresh) q),
 stored AS (INSERT INTO romulus.events (arrival, namespace, id, name, correlation_id, payload, digest, received_at)
-    SELECT t.*, c.now FROM (SELECT arrival, namespace, id, name, correlation_id, payload, digest FROM t) t, c
-    ORDER BY namespace, id ON CONFLICT (namespace, id) DO NOTHING RETURNING arrival, namespace, id, name, correlation_id),
-waiting AS (INSERT INTO romulus.unmatched (namespace, name, correlation_id, arrival) SELECT namespace, name, correlation_id, arrival FROM
-    stored),
-queued AS (INSERT INTO romulus.to_match (namespace, name, correlation_id) SELECT namespace, name, correlation_id FROM stored ORDER BY
-    arrival)
+    SELECT f.arrival, f.namespace, f.id, f.name, f.correlation_id, f.payload, f.digest, c.now
+    FROM fresh f JOIN room r ON r.namespace = f.namespace AND r.name = f.name AND r.correlation_id = f.correlation_id CROSS JOIN c
+    WHERE f.n <= r.places
+    ORDER BY f.namespace, f.id ON CONFLICT (namespace, id) DO NOTHING RETURNING arrival, namespace, id, name, correlation_id),
+waiting AS (INSERT INTO romulus.unmatched (namespace, name, correlation_id, arrival)
+    SELECT namespace, name, correlation_id, arrival FROM stored),
+queued AS (INSERT INTO romulus.to_match (namespace, name, correlation_id)
+    SELECT namespace, name, correlation_id FROM stored ORDER BY arrival)
 SELECT namespace, id FROM stored
 """
 KNOWN: Final[LiteralString] = (
@@ -31,7 +40,7 @@ KNOWN: Final[LiteralString] = (
 )
 
 
-async def send(session: Session, events: Sequence[NewEvent]) -> list[Received | EventClash]:
+async def send(session: Session, events: Sequence[NewEvent]) -> list[Received | EventClash | EventRefused]:
     """Store *events*; see `Store.send`."""
     first: dict[Name, NewEvent] = {}
     for event in events:
@@ -39,14 +48,16 @@ async def send(session: Session, events: Sequence[NewEvent]) -> list[Received | 
     stored = await _store(session, list(first.values()))
     digests = {name: event.digest for name, event in first.items() if name in stored}
     digests |= await _known(session, [event for name, event in first.items() if name not in stored])
-    return [_answer(event, first[_name(event)] is event and _name(event) in stored, digests[_name(event)]) for event in events]
+    return [_answer(event, first[_name(event)] is event and _name(event) in stored, digests.get(_name(event))) for event in events]
 
 
 def _name(event: NewEvent) -> Name:
     return event.namespace, event.event_id
 
 
-def _answer(event: NewEvent, stored_now: bool, digest: bytes) -> Received | EventClash:
+def _answer(event: NewEvent, stored_now: bool, digest: bytes | None) -> Received | EventClash | EventRefused:
+    if digest is None:
+        return EventRefused(event.event_id, UNMATCHED_MAX)
     if digest != event.digest:
         return EventClash(event.event_id)
     return Received(event.event_id, duplicate=not stored_now)
@@ -57,7 +68,7 @@ async def _store(session: Session, events: Sequence[NewEvent]) -> set[Name]:
         [e.namespace for e in events], [e.event_id for e in events], [e.name for e in events], [e.correlation_id for e in events],
         [e.payload for e in events], [e.digest for e in events],
     ]  # fmt: skip
-    return {(namespace, event_id) for namespace, event_id in await session.rows("send.events", SEND, *given)}
+    return {(namespace, event_id) for namespace, event_id in await session.rows("send.events", SEND, *given, UNMATCHED_MAX)}
 
 
 async def _known(session: Session, events: Sequence[NewEvent]) -> dict[Name, bytes]:

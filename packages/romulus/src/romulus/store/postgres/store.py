@@ -10,12 +10,27 @@ from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.machine import RunStatus
 from romulus.core.ports import Host
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
-from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Received, Transition, Verdict
+from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Received, Transition, Verdict
 from romulus.store.contract import ClaimRequest, Claims, Evidence, Freed, Lease, Listed, RunFilter, Store, StoredEvent, StoredWait
 from romulus.store.hub import Hub
 from romulus.store.sqlite.grouping import Grouped
 
-from . import apply, changing, children, claiming, evidence, health, matching, migrate, reading, sending, starting, waking, workers
+from . import (
+    apply,
+    changing,
+    children,
+    claiming,
+    evidence,
+    health,
+    matching,
+    migrate,
+    reading,
+    retention,
+    sending,
+    starting,
+    waking,
+    workers,
+)
 from .changing import Decide
 from .clock import Clock
 from .lease import PostgresLease
@@ -52,7 +67,7 @@ class PostgresStore:
         self._listener = Listener(place, host, token)
         self._clock = Clock(self._pool, host)
         self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
-        self._sends: Grouped[NewEvent, Received | EventClash] = Grouped(host, self._send)
+        self._sends: Grouped[NewEvent, Received | EventClash | EventRefused] = Grouped(host, self._send)
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
         self._warned = False
         self._doubts: dict[str, list[tuple[int, int]]] = {}  # owner: (kept until, store time) of claims whose commit got no answer
@@ -102,7 +117,7 @@ class PostgresStore:
         """Create every run whose (namespace, ID) is free."""
         return await self._starts.submit(runs)
 
-    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
         """Store each event and queue it for matching."""
         return await self._sends.submit(events)
 
@@ -243,8 +258,9 @@ class PostgresStore:
         return closed
 
     async def expire_events(self, kept: int, limit: int) -> int:
-        """Keep all events."""
-        return 0
+        """Delete events that were kept long enough."""
+        old = await self._pool.read(lambda s: retention.expired(s, kept, limit))
+        return await self._repeatable(lambda s: retention.expire(s, old)) if old else 0
 
     async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead, then free runs of dead or unknown owners."""
@@ -274,7 +290,7 @@ class PostgresStore:
         self._told()
         return answers
 
-    async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+    async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
         answers = await self._resent(lambda s: sending.send(s, events))
         self._told()
         return answers

@@ -10,7 +10,7 @@ from typing import Any, Final, LiteralString, TypeVar, cast
 from romulus.core.errors import ConfigurationError
 from romulus.core.ports import Host
 from romulus.core.record import Run
-from romulus.core.transition import Created, EventClash, Existing, NewEvent, NewRun, Received
+from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Received
 
 from .changing import Decide, change
 from .rows import Row
@@ -40,7 +40,7 @@ class Using:
         """Create runs in the caller's transaction."""
         return await self._inside(lambda s: start(s, runs))
 
-    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash]:
+    async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
         """Store events in the caller's transaction."""
         return await self._inside(lambda s: send(s, events))
 
