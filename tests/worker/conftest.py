@@ -7,7 +7,7 @@ import pytest
 from tests.worker.rig import World
 
 # Another interpreter or a body that uses SQLite's own connection; PostgreSQL's transactional steps are in tests/postgres.
-ON_SQLITE_ONLY = ("shadow", "transactional_step", "deploys", "test_operations")
+ON_SQLITE_ONLY = ("shadow", "transactional_step", "deploys")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

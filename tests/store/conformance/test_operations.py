@@ -35,12 +35,6 @@ S, K = OperationState, ReportKind
 LOOKED = Protocol(idempotent=False, key_lifetime=None, settle=0, timeout=SECOND, has_lookup=True)
 
 
-@pytest.fixture(autouse=True)
-def _on_sqlite(request: pytest.FixtureRequest) -> None:
-    if "postgres" in request.node.name:
-        pytest.skip("operations are not ported to PostgreSQL yet")
-
-
 def intent(seq: int = 1, state: OperationState = S.ARMED, **changes: Any) -> NewIntent:
     made = NewIntent(seq, f"op-{seq}", "write", "d1", b'{"n":1}', LOOKED, state, 5_000 if state is S.ARMED else 0)
     return replace(made, **changes)

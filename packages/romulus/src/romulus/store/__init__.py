@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import Final
 
 from romulus.core.errors import ConfigurationError
 from romulus.core.ports import Host
@@ -39,7 +39,7 @@ def _postgres(url: str, host: Host) -> Store:
         from .postgres import PostgresStore, place_of
     except ModuleNotFoundError as error:
         raise ConfigurationError("PostgreSQL needs its driver: install romulus-engine[postgres]") from error
-    return cast("Store", PostgresStore(place_of(url), host))  # operations are not ported to it yet
+    return PostgresStore(place_of(url), host)
 
 
 def _sqlite_place(url: str, rest: str, host: Host) -> Place:

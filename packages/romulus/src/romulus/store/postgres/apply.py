@@ -15,7 +15,9 @@ from romulus.store.contract import BatchRejected
 
 from .advance import statement
 from .children import has_family, write_family
+from .ending import ends
 from .evidence import keep_refused
+from .operations import concerned, leave_operations, unfit, write_operations
 from .pool import Pool
 from .rows import generation_parts
 from .session import OwnSession, Session
@@ -62,15 +64,33 @@ def rounds(transitions: Sequence[Transition]) -> list[list[Transition]]:
 
 
 async def write_all(session: Session, transitions: Sequence[Transition]) -> set[int]:
-    """Write transitions of different runs, those without children with one statement, and return the IDs of those whose guards held."""
+    """Write transitions of different runs, plain ones with one statement, and return the IDs of those whose guards held."""
+    if any(concerned(t) for t in transitions):
+        bad = await unfit(session, transitions)
+        transitions = [t for t in transitions if t.id not in bad]
+    if not transitions:
+        return set()
     sql, args = statement(transitions)
     row = await session.row("apply", sql, *args)
     assert row is not None
     done = set(row[1])
-    family = [t for t in transitions if t.id in done and has_family(t)]
+    await _write_beside(session, [t for t in transitions if t.id in done])
+    return done
+
+
+async def _write_beside(session: Session, transitions: Sequence[Transition]) -> None:
+    """Write what needs statements of its own: whether a child's ID is free shows at its insertion, others change operations meanwhile."""
+    family = [t for t in transitions if has_family(t)]
     if family:
         await write_family(session, family)
-    return done
+    operating = [t for t in transitions if concerned(t)]
+    if operating:
+        await write_operations(session, operating)
+        await leave_operations(session, [t.generation for t in operating if t.operates and ends(t)])
+
+
+def _in_pieces(t: Transition) -> bool:
+    return has_family(t) or concerned(t)
 
 
 async def refuse(pool: Pool, refused: Sequence[Transition]) -> set[int]:
@@ -93,7 +113,7 @@ def _detail(t: Transition) -> str:
 
 
 async def _write(pool: Pool, groups: list[list[Transition]]) -> set[int]:
-    if len(groups) == 1 and not any(has_family(t) for t in groups[0]):
+    if len(groups) == 1 and not any(_in_pieces(t) for t in groups[0]):
         return await pool.statement(lambda s: write_all(s, groups[0]))
     return await pool.write(lambda s: _in_turn(s, groups))
 

@@ -108,21 +108,21 @@ async def history(session: Session, generation: int, start: int, limit: int) -> 
 async def runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Listed[Run]:
     """Return a page of runs in creation order."""
     attributes = json.dumps(where.attributes) if where.attributes else None
-    given = (where.namespace, _position(after), where.workflow, where.status, where.since, where.until, attributes, limit)
+    given = (where.namespace, position(after), where.workflow, where.status, where.since, where.until, attributes, limit)
     found = [run_of(row) for row in await session.rows("read.runs", RUNS, *given)]
-    return _page(found, limit, lambda r: r.key)
+    return page(found, limit, lambda r: r.key)
 
 
 async def events(session: Session, namespace: str, matched: bool | None, after: str | None, limit: int) -> Listed[StoredEvent]:
     """Return a page of events in arrival order."""
-    found = await session.rows("read.events", EVENTS, namespace, _position(after), matched, limit)
-    return _strip(_page([(StoredEvent(*row[:-1]), row) for row in found], limit, _last))
+    found = await session.rows("read.events", EVENTS, namespace, position(after), matched, limit)
+    return _strip(page([(StoredEvent(*row[:-1]), row) for row in found], limit, _last))
 
 
 async def waits(session: Session, namespace: str, after: str | None, limit: int) -> Listed[StoredWait]:
     """Return a page of open waits, oldest first."""
-    found = await session.rows("read.waits", WAITS, namespace, _position(after), limit)
-    return _strip(_page([(StoredWait(*row[:-1]), row) for row in found], limit, _last))
+    found = await session.rows("read.waits", WAITS, namespace, position(after), limit)
+    return _strip(page([(StoredWait(*row[:-1]), row) for row in found], limit, _last))
 
 
 async def evidence(session: Session, run_key: int) -> list[Evidence]:
@@ -131,14 +131,20 @@ async def evidence(session: Session, run_key: int) -> list[Evidence]:
     return [Evidence(*row) for row in await session.rows("evidence.read", sql, run_key)]
 
 
-def _position(cursor: str | None) -> int:
+def position(cursor: str | None) -> int:
+    """Return where a listing goes on.
+
+    Raises:
+        ConfigurationError: *cursor* is none of ours.
+    """
     try:
         return int(cursor or 0)
     except ValueError:
         raise ConfigurationError(f"{cursor!r} is not a cursor of this listing: pass `next` of the page before") from None
 
 
-def _page(items: list[T], limit: int, key: Callable[[T], int]) -> Listed[T]:
+def page(items: list[T], limit: int, key: Callable[[T], int]) -> Listed[T]:
+    """Return a page, with a cursor if it is full."""
     return Listed(items, str(key(items[-1])) if items and len(items) == limit else None)
 
 

@@ -43,7 +43,8 @@ RECORD: Final[LiteralString] = (
     "ARRAY(SELECT ROW(w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late, e.arrival, e.id, e.name, e.correlation_id, "
     "e.payload, e.received_at) FROM romulus.waits w LEFT JOIN romulus.events e ON e.arrival = w.event WHERE w.run = r.key ORDER BY w.seq), "
     f"ARRAY(SELECT ROW(i.key, i.about, coalesce(c.seq, i.seq), i.failed, i.body, i.info) {MAIL} ORDER BY i.key LIMIT 500), "
-    "EXISTS (SELECT 1 FROM romulus.children c WHERE c.parent = r.key AND c.generation = r.generation)"
+    "EXISTS (SELECT 1 FROM romulus.children c WHERE c.parent = r.key AND c.generation = r.generation), "
+    "EXISTS (SELECT 1 FROM romulus.operations o WHERE o.run = r.key AND o.generation = r.generation)"
 )
 FROM_RUNS: Final[LiteralString] = "FROM romulus.runs r JOIN romulus.generations g ON g.run = r.key AND g.number = r.generation"
 
@@ -78,10 +79,10 @@ def run_and_generation_of(row: Row) -> tuple[Run, Generation]:
 def record_of(row: Row) -> Record:
     """Return the record, without entries, of a row of `RECORD`."""
     run, generation = run_and_generation_of(row)
-    attempts, waits, inbox, parent = row[RUN_COLUMNS + GENERATION_COLUMNS :]
+    attempts, waits, inbox, parent, operates = row[RUN_COLUMNS + GENERATION_COLUMNS :]
     return Record(
         run, generation, attempts=[AttemptRow(*a) for a in attempts], waits=[_wait_of(w) for w in waits],
-        inbox=[Message(*m) for m in inbox], parent=parent,
+        inbox=[Message(*m) for m in inbox], parent=parent, operates=operates,
     )  # fmt: skip
 
 

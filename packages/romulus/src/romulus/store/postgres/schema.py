@@ -85,6 +85,25 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     """CREATE TABLE romulus.inbox (
         key bigint GENERATED ALWAYS AS IDENTITY, run bigint NOT NULL, child bigint, seq integer NOT NULL, failed boolean NOT NULL,
         about text NOT NULL, info text NOT NULL, body bytea NOT NULL, PRIMARY KEY (run, key))""",
+    # An operation is a record of its own: settled also after its run has ended. `due` is set while it is to be settled and nobody does.
+    """CREATE TABLE romulus.operations (
+        key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run bigint NOT NULL, fence bigint NOT NULL, key_lifetime bigint,
+        settle bigint NOT NULL, timeout bigint NOT NULL, first_sent_at bigint, may_leave_until bigint NOT NULL, due bigint,
+        created_at bigint NOT NULL, updated_at bigint NOT NULL, ended_at bigint, generation integer NOT NULL, seq integer NOT NULL,
+        sends integer NOT NULL, looks integer NOT NULL, idempotent boolean NOT NULL, has_lookup boolean NOT NULL, by_run boolean NOT NULL,
+        cleared boolean NOT NULL, seen_applied boolean NOT NULL, awaited boolean NOT NULL, failed boolean NOT NULL, id text NOT NULL,
+        namespace text NOT NULL, name text NOT NULL, digest text NOT NULL, state text NOT NULL, owner text, hold_reason text NOT NULL,
+        arguments bytea NOT NULL, body bytea NOT NULL)""",
+    "CREATE UNIQUE INDEX operations_id ON romulus.operations (id)",
+    "CREATE UNIQUE INDEX operations_generation ON romulus.operations (run, generation, seq)",
+    "CREATE INDEX operations_owner ON romulus.operations (owner) WHERE owner IS NOT NULL",
+    "CREATE INDEX operations_due ON romulus.operations (namespace, due) WHERE due IS NOT NULL",
+    "CREATE INDEX operations_listed ON romulus.operations (namespace, key)",
+    # What was learned of an operation beyond a plain success: append-only.
+    """CREATE TABLE romulus.operation_notes (
+        key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, operation bigint NOT NULL, at bigint NOT NULL, kind text NOT NULL,
+        who text NOT NULL, state text NOT NULL, detail text NOT NULL, body bytea NOT NULL)""",
+    "CREATE INDEX operation_notes_operation ON romulus.operation_notes (operation, key)",
     # Children to be closed: all of a generation by their own `on_close`, or one (seq) as the request says.
     """CREATE TABLE romulus.to_close (
         key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, parent bigint NOT NULL, generation integer NOT NULL, seq integer, how text,

@@ -8,10 +8,23 @@ from typing import Any, Final, TypeVar, cast
 
 from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.machine import RunStatus
+from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
 from romulus.core.ports import Host
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
 from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Received, Transition, Verdict
-from romulus.store.contract import ClaimRequest, Claims, Evidence, Freed, Lease, Listed, RunFilter, Store, StoredEvent, StoredWait
+from romulus.store.contract import (
+    ClaimRequest,
+    Claims,
+    Evidence,
+    Freed,
+    Lease,
+    Listed,
+    RunFilter,
+    Store,
+    StoredEvent,
+    StoredWait,
+    TakenOperations,
+)
 from romulus.store.hub import Hub
 from romulus.store.sqlite.grouping import Grouped
 
@@ -24,6 +37,7 @@ from . import (
     health,
     matching,
     migrate,
+    operations,
     reading,
     retention,
     sending,
@@ -68,6 +82,7 @@ class PostgresStore:
         self._clock = Clock(self._pool, host)
         self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
         self._sends: Grouped[NewEvent, Received | EventClash | EventRefused] = Grouped(host, self._send)
+        self._reports: Grouped[operations.Ask, Decided | None] = Grouped(host, self._report)
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
         self._warned = False
         self._doubts: dict[str, list[tuple[int, int]]] = {}  # owner: (kept until, store time) of claims whose commit got no answer
@@ -89,6 +104,7 @@ class PostgresStore:
         """Wait for what is being written, then disconnect."""
         await self._starts.idle()
         await self._sends.idle()
+        await self._reports.idle()
         await self._notifier.close()
         await self._listener.close()
         await self._steps.close()
@@ -142,6 +158,20 @@ class PostgresStore:
         """Return a run's record without entries."""
         (record,) = await self._records.submit([(namespace, run_id)])
         return record
+
+    async def operation(self, namespace: str, operation_id: str) -> OperationRow | None:
+        """Return an operation."""
+        return await self._pool.read(lambda s: operations.find(s, namespace, operation_id))
+
+    async def operations(
+        self, namespace: str, state: OperationState | None, run: int | None, after: str | None, limit: int
+    ) -> Listed[OperationRow]:
+        """Return a page of operations."""
+        return await self._pool.read(lambda s: operations.listed(s, namespace, state, run, after, limit))
+
+    async def operation_notes(self, key: int) -> Sequence[OperationNote]:
+        """Return an operation's history."""
+        return await self._pool.read(lambda s: operations.notes(s, key))
 
     async def generations(self, run: int) -> Sequence[Generation]:
         """Return every generation of a run."""
@@ -257,6 +287,19 @@ class PostgresStore:
             self._told()
         return closed
 
+    async def operations_of(self, generation: int) -> Sequence[OperationRow]:
+        """Return the operations that a generation awaits."""
+        return await self._pool.read(lambda s: operations.of_generation(s, generation))
+
+    async def take_operations(self, owner: str, namespace: str, names: Sequence[str], limit: int, lost: OperationState) -> TakenOperations:
+        """Claim due operations. No lock is taken while nothing is due and no claim is over."""
+        nothing = await self._pool.read(lambda s: operations.nothing_to_take(s, owner, namespace, names))
+        return nothing or await self._pool.write(lambda s: operations.take(s, owner, namespace, names, limit, lost))
+
+    async def report(self, reports: Sequence[Report], decide: operations.Decide, to: RunStatus) -> Sequence[Decided | None]:
+        """Let *decide* say what reports make of their operations."""
+        return await self._reports.submit([(report, decide, to) for report in reports])
+
     async def expire_events(self, kept: int, limit: int) -> int:
         """Delete events that were kept long enough."""
         old = await self._pool.read(lambda s: retention.expired(s, kept, limit))
@@ -305,6 +348,14 @@ class PostgresStore:
             self._warned = True
             log.error("%s needs a release for schema %d or newer now: this worker claims nothing more, upgrade it", self.url, schema)
         return schema > VERSION
+
+    async def _report(self, asked: Sequence[operations.Ask]) -> Sequence[Decided | None]:
+        answers = await self._pool.write(lambda s: operations.report(s, asked))
+        self._told()
+        for answer in answers:
+            if answer is not None and answer.changed:
+                self.hub.changed(answer.row.namespace, answer.row.run_id)
+        return answers
 
     def _told(self) -> None:
         self.hub.poke()

@@ -1,0 +1,329 @@
+"""Operations: recorded and marked by their run's transition, claimed and settled by any worker, each report one guarded change.
+
+Other than waits, an operation is changed by others while its run goes on. So a batch that speaks of operations first locks its run rows,
+then these operations, and only then checks and writes, each statement with a snapshot of after the locks. Reports lock in the same order.
+"""
+
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final, LiteralString, TypeAlias
+
+from romulus.core.machine import RunStatus
+from romulus.core.operations import SETTLED, Decided, OperationNote, OperationRow, OperationState, Protocol, Report
+from romulus.core.record import About, HoldKind
+from romulus.core.transition import Transition
+from romulus.store.contract import Listed, TakenOperations
+
+from .reading import page, position
+from .rows import Row, generation_parts
+from .session import Session
+
+Decide: TypeAlias = Callable[[OperationRow, Report, int], Decided]
+Ask: TypeAlias = tuple[Report, Decide, RunStatus]
+
+NOTES_MAX: Final = 1_000  # notes of one operation that change nothing are kept up to this many
+# In the order of `operation_of`.
+OPERATION: Final[LiteralString] = (
+    "o.key, o.id, o.namespace, o.run, r.id, r.workflow, r.version, (o.run << 24) | o.generation, o.seq, o.name, o.digest, o.arguments, "
+    "o.idempotent, o.key_lifetime, o.settle, o.timeout, o.has_lookup, o.state, o.sends, o.owner, o.fence, o.by_run, o.first_sent_at, "
+    "o.may_leave_until, o.due, o.looks, o.cleared, o.seen_applied, o.awaited, o.hold_reason, o.failed, o.body, o.created_at, o.updated_at, "
+    "o.ended_at"
+)
+FROM: Final[LiteralString] = "FROM romulus.operations o JOIN romulus.runs r ON r.key = o.run"
+
+# ---- the run's own transition
+LOCK_RUNS: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE key = ANY($1::bigint[]) ORDER BY key FOR UPDATE"
+LOCK_OWN: Final[LiteralString] = (
+    "SELECT o.key FROM romulus.operations o JOIN unnest($1::bigint[], $2::integer[], $3::integer[]) x (run, generation, seq) "
+    "ON o.run = x.run AND o.generation = x.generation AND o.seq = x.seq ORDER BY o.key FOR UPDATE OF o"
+)
+UNMARKED: Final[LiteralString] = (
+    "SELECT x.id FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::bigint[]) "
+    "x (id, run, generation, seq, before, fence) WHERE NOT EXISTS (SELECT 1 FROM romulus.operations o WHERE o.run = x.run "
+    "AND o.generation = x.generation AND o.seq = x.seq AND o.state = x.before AND (x.before <> 'armed' OR o.fence = x.fence))"
+)
+UNINTENDED: Final[LiteralString] = (
+    "SELECT x.id FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[]) x (id, run, generation, seq) "
+    "JOIN romulus.operations o ON o.run = x.run AND o.generation = x.generation AND o.seq = x.seq WHERE o.state <> 'queued'"
+)
+MAILED: Final[LiteralString] = "SELECT DISTINCT run FROM romulus.inbox WHERE run = ANY($1::bigint[]) AND key <> ALL($2::bigint[])"
+INTENDED: Final[LiteralString] = (
+    "INSERT INTO romulus.operations (id, namespace, run, generation, seq, name, digest, arguments, idempotent, key_lifetime, settle, "
+    "timeout, has_lookup, state, sends, owner, fence, by_run, first_sent_at, may_leave_until, due, looks, cleared, seen_applied, awaited, "
+    "hold_reason, failed, body, created_at, updated_at) SELECT x.id, r.namespace, x.run, x.generation, x.seq, x.name, x.digest, "
+    "x.arguments, x.idempotent, x.key_lifetime, x.settle, x.timeout, x.has_lookup, x.state, x.armed::integer, x.owner, x.fence, true, "
+    "CASE WHEN x.armed THEN c.now END, x.may_leave_until, NULL, 0, false, false, true, '', false, '', c.now, c.now "
+    "FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::text[], $7::bytea[], $8::boolean[], $9::bigint[], "
+    "$10::bigint[], $11::bigint[], $12::boolean[], $13::text[], $14::boolean[], $15::text[], $16::bigint[], $17::bigint[]) "
+    "x (id, run, generation, seq, name, digest, arguments, idempotent, key_lifetime, settle, timeout, has_lookup, state, armed, owner, "
+    "fence, may_leave_until) JOIN romulus.runs r ON r.key = x.run, (SELECT romulus.clock() AS now OFFSET 0) c "
+    "ON CONFLICT (run, generation, seq) DO UPDATE SET state = excluded.state, sends = excluded.sends, owner = excluded.owner, "
+    "fence = excluded.fence, by_run = true, first_sent_at = excluded.first_sent_at, may_leave_until = excluded.may_leave_until, "
+    "updated_at = excluded.updated_at WHERE operations.state = 'queued'"
+)
+# Un-arming takes the send back.
+MARKED: Final[LiteralString] = (
+    "UPDATE romulus.operations o SET state = x.state, due = x.due, seen_applied = o.seen_applied OR x.seen_applied, awaited = x.awaited, "
+    "ended_at = CASE WHEN x.settled THEN c.now END, updated_at = c.now, owner = NULL, "
+    "sends = o.sends - (x.before = 'armed' AND x.state = 'queued')::integer, "
+    "first_sent_at = CASE x.state WHEN 'queued' THEN NULL ELSE o.first_sent_at END "
+    "FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::text[], $5::text[], $6::bigint[], $7::boolean[], $8::boolean[], "
+    "$9::boolean[]) x (run, generation, seq, before, state, due, seen_applied, awaited, settled), "
+    "(SELECT romulus.clock() AS now OFFSET 0) c WHERE o.run = x.run AND o.generation = x.generation AND o.seq = x.seq"
+)
+INTO_NOTES: Final[LiteralString] = "INSERT INTO romulus.operation_notes (operation, at, kind, who, state, detail, body) "
+LOSSES: Final[LiteralString] = INTO_NOTES + (
+    "SELECT o.key, romulus.clock(), 'no answer', x.who, x.state, '{}', x.error FROM unnest($1::bigint[], $2::integer[], $3::integer[], "
+    "$4::text[], $5::text[], $6::bytea[]) x (run, generation, seq, who, state, error) JOIN romulus.operations o ON o.run = x.run "
+    "AND o.generation = x.generation AND o.seq = x.seq"
+)
+FORSAKE: Final[LiteralString] = (
+    "UPDATE romulus.operations o SET awaited = false FROM unnest($1::bigint[], $2::integer[], $3::integer[]) x (run, generation, seq) "
+    "WHERE o.run = x.run AND o.generation = x.generation AND o.seq = x.seq"
+)
+LEAVE: Final[LiteralString] = (
+    "UPDATE romulus.operations o SET awaited = false, state = CASE o.state WHEN 'queued' THEN 'withdrawn' ELSE o.state END, "
+    "ended_at = CASE o.state WHEN 'queued' THEN c.now ELSE o.ended_at END, updated_at = c.now "
+    "FROM unnest($1::bigint[], $2::integer[]) x (run, generation), (SELECT romulus.clock() AS now OFFSET 0) c "
+    "WHERE o.run = x.run AND o.generation = x.generation AND o.awaited"
+)
+
+# ---- settling
+CLAIM_OVER: Final[LiteralString] = (
+    "o.owner IS NOT NULL AND CASE WHEN o.by_run THEN NOT EXISTS (SELECT 1 FROM romulus.runs r WHERE r.key = o.run AND r.owner = o.owner "
+    "AND r.fence = o.fence) ELSE NOT EXISTS (SELECT 1 FROM romulus.workers w WHERE w.id = o.owner AND NOT w.dead) END"
+)
+LOST: Final[LiteralString] = f"SELECT o.key FROM romulus.operations o WHERE {CLAIM_OVER} LIMIT 1"
+LOCK_LOST: Final[LiteralString] = (
+    f"SELECT o.key FROM romulus.operations o WHERE {CLAIM_OVER} ORDER BY o.key LIMIT 1000 FOR UPDATE OF o SKIP LOCKED"
+)
+NOTE_LOST: Final[LiteralString] = INTO_NOTES + (
+    "SELECT key, romulus.clock(), 'lost', owner, $2::text, '{}', '' FROM romulus.operations WHERE key = ANY($1::bigint[]) "
+    "AND state = 'armed'"
+)
+GIVE_UP: Final[LiteralString] = (
+    "UPDATE romulus.operations o SET state = CASE o.state WHEN 'armed' THEN $2::text ELSE o.state END, owner = NULL, due = c.now, "
+    "updated_at = c.now FROM (SELECT romulus.clock() AS now OFFSET 0) c WHERE o.key = ANY($1::bigint[])"
+)
+FITTING: Final[LiteralString] = "namespace = $1 AND due IS NOT NULL AND name = ANY($2::text[])"
+NEXT: Final[LiteralString] = (
+    f"SELECT (SELECT due FROM romulus.operations WHERE {FITTING} ORDER BY due LIMIT 1), romulus.clock(), "
+    "EXISTS (SELECT 1 FROM romulus.workers WHERE id = $3 AND NOT dead)"
+)
+LOCK_DUE: Final[LiteralString] = (
+    f"SELECT key FROM romulus.operations WHERE {FITTING} AND due <= $3 ORDER BY due, key LIMIT $4 FOR UPDATE SKIP LOCKED"
+)
+TAKE: Final[LiteralString] = (
+    "UPDATE romulus.operations SET owner = $2, fence = greatest(fence + 1, $3), by_run = false, due = NULL, updated_at = $3 "
+    "WHERE key = ANY($1::bigint[])"
+)
+TAKEN: Final[LiteralString] = f"SELECT {OPERATION} {FROM} WHERE o.key = ANY($1::bigint[]) ORDER BY array_position($1::bigint[], o.key)"
+REPORTED: Final[LiteralString] = (
+    "SELECT r.key FROM romulus.runs r WHERE r.key IN (SELECT o.run FROM romulus.operations o WHERE o.id = ANY($1::text[])) ORDER BY r.key "
+    "FOR UPDATE OF r"
+)
+LOCK_REPORTED: Final[LiteralString] = "SELECT key FROM romulus.operations WHERE id = ANY($1::text[]) ORDER BY key FOR UPDATE"
+BECOMES: Final[LiteralString] = (
+    "UPDATE romulus.operations SET state = $2, sends = $3, owner = $4, fence = $5, first_sent_at = $6, may_leave_until = $7, due = $8, "
+    "looks = $9, cleared = $10, seen_applied = $11, hold_reason = $12, failed = $13, body = $14, updated_at = $15, ended_at = $16 "
+    "WHERE key = $1"
+)
+ADD_NOTE: Final[LiteralString] = INTO_NOTES + "VALUES ($1, $2, $3, $4, $5, $6, $7)"
+TELL: Final[LiteralString] = (
+    "INSERT INTO romulus.inbox (run, about, seq, failed, body, info) SELECT key, $3::text, $4::integer, $5::boolean, $6::bytea, $7::text "
+    "FROM romulus.runs WHERE key = $1 AND generation = $2 AND finished_at IS NULL RETURNING run"
+)
+REOPEN: Final[LiteralString] = (
+    "UPDATE romulus.runs SET status = $2, hold_kind = '', hold_reason = '', wake_at = $3, lane = CASE priority WHEN 0 THEN 0 ELSE 1 END, "
+    "queue_at = $3 - priority::bigint * 10000000, updated_at = $3 WHERE key = $1 AND hold_kind = $4"
+)
+
+# ---- reads
+ONE: Final[LiteralString] = f"SELECT {OPERATION} {FROM} WHERE o.namespace = $1 AND o.id = $2"
+AWAITED: Final[LiteralString] = f"SELECT {OPERATION} {FROM} WHERE o.run = $1 AND o.generation = $2 AND o.awaited ORDER BY o.seq"
+LISTED: Final[LiteralString] = (
+    f"SELECT {OPERATION} {FROM} WHERE o.namespace = $1 AND o.key > $2 AND ($3::text IS NULL OR o.state = $3) "
+    "AND ($4::bigint IS NULL OR o.run = $4) ORDER BY o.key LIMIT $5"
+)
+HISTORY: Final[LiteralString] = "SELECT at, kind, who, state, detail, body FROM romulus.operation_notes WHERE operation = $1 ORDER BY key"
+
+
+# ---- written by the run's own transition -----------------------------------------------------------
+
+
+def concerned(t: Transition) -> bool:
+    """Return whether *t* speaks of operations, or holds its run for the review of one."""
+    return bool(t.marks or t.intents or t.forsaken or t.operates) or _for_review(t)
+
+
+async def unfit(session: Session, transitions: Sequence[Transition]) -> set[int]:
+    """Lock what a batch speaks of, runs before operations; return the IDs of transitions whose operations, or inbox, forbid them."""
+    await session.rows("operations.runs", LOCK_RUNS, [t.run for t in transitions])
+    marks = [(t.id, *generation_parts(t.generation), m.seq, m.before.value, t.fence) for t in transitions for m in t.marks]
+    intents = [(t.id, *generation_parts(t.generation), i.seq) for t in transitions for i in t.intents]
+    if marks or intents:
+        own = [row[1:4] for row in (*marks, *intents)]
+        await session.rows("operations.lock", LOCK_OWN, *_columns(own))
+    bad: set[int] = set()
+    if marks:
+        bad |= {found for (found,) in await session.rows("operations.unmarked", UNMARKED, *_columns(marks))}
+    if intents:
+        bad |= {found for (found,) in await session.rows("operations.unintended", UNINTENDED, *_columns(intents))}
+    reviewed = {t.run: t.id for t in transitions if _for_review(t)}
+    if reviewed:
+        taken = [key for t in transitions for key in t.taken]
+        bad |= {reviewed[run] for (run,) in await session.rows("operations.mailed", MAILED, list(reviewed), taken)}
+    return bad
+
+
+async def write_operations(session: Session, transitions: Sequence[Transition]) -> None:
+    """Record the intents and marks of *transitions*, whose guards held."""
+    intents = [_intent(t, i) for t in transitions for i in t.intents]
+    if intents:
+        await session.rows("operations.intended", INTENDED, *_columns(intents))
+    marks = [(*generation_parts(t.generation), m.seq, m.before.value, m.state.value, m.due, m.seen_applied, m.awaited, m.state in SETTLED)
+             for t in transitions for m in t.marks]  # fmt: skip
+    if marks:
+        await session.rows("operations.marked", MARKED, *_columns(marks))
+    lost = [(*generation_parts(t.generation), m.seq, t.owner, m.state.value, m.error) for t in transitions for m in t.marks if m.error]
+    if lost:
+        await session.rows("operations.losses", LOSSES, *_columns(lost))
+    forsaken = [(*generation_parts(t.generation), seq) for t in transitions for seq in t.forsaken]
+    if forsaken:
+        await session.rows("operations.forsaken", FORSAKE, *_columns(forsaken))
+
+
+async def leave_operations(session: Session, generations: Sequence[int]) -> None:
+    """Withdraw the queued operations of generations that end; nobody awaits the others any more."""
+    if generations:
+        await session.rows("operations.leave", LEAVE, *_columns([generation_parts(key) for key in generations]))
+
+
+def _for_review(t: Transition) -> bool:
+    return t.hold is not None and t.hold[0] is HoldKind.REVIEW
+
+
+def _intent(t: Transition, i: Any) -> Row:
+    armed = i.state is OperationState.ARMED
+    return (
+        i.id, *generation_parts(t.generation), i.seq, i.name, i.digest, i.arguments, i.protocol.idempotent, i.protocol.key_lifetime,
+        i.protocol.settle, i.protocol.timeout, i.protocol.has_lookup, i.state.value, armed, t.owner if armed else None, t.fence,
+        i.may_leave_until,
+    )  # fmt: skip
+
+
+def _columns(rows: Sequence[Row]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+# ---- settling ---------------------------------------------------------------------------------------
+
+
+async def nothing_to_take(session: Session, owner: str, namespace: str, names: Sequence[str]) -> TakenOperations | None:
+    """Return the answer where nothing is due and no claim is over; None: there is something to do."""
+    row = await session.row("operations.next", NEXT, namespace, list(names), owner)
+    assert row is not None
+    if (row[0] is not None and row[0] <= row[1]) or await session.rows("operations.lost", LOST):
+        return None
+    return TakenOperations((), row[0])
+
+
+async def take(session: Session, owner: str, namespace: str, names: Sequence[str], limit: int, lost: OperationState) -> TakenOperations:
+    """Claim due operations inside the open transaction; see `Store.take_operations`."""
+    over = [key for (key,) in await session.rows("operations.over", LOCK_LOST)]
+    if over:
+        await session.rows("operations.note_lost", NOTE_LOST, over, lost.value)
+        await session.rows("operations.give_up", GIVE_UP, over, lost.value)
+    row = await session.row("operations.next", NEXT, namespace, list(names), owner)
+    assert row is not None
+    _, now, live = row
+    keys = [key for (key,) in await session.rows("operations.due", LOCK_DUE, namespace, list(names), now, limit)] if live else []
+    if keys:
+        await session.rows("operations.take", TAKE, keys, owner, now)
+    rows = [operation_of(found) for found in await session.rows("operations.taken", TAKEN, keys)] if keys else []
+    return TakenOperations(rows, await session.value("operations.next", NEXT, namespace, list(names), owner))
+
+
+async def report(session: Session, asked: Sequence[Ask]) -> list[Decided | None]:
+    """Let each report's *decide* say what its operation becomes, and write that; see `Store.report`."""
+    ids = sorted({given.id for given, _, _ in asked})
+    await session.rows("report.runs", REPORTED, ids)
+    await session.rows("report.lock", LOCK_REPORTED, ids)
+    now: int = await session.value("report.clock", "SELECT romulus.clock()")
+    return [await _report(session, given, decide, to, now) for given, decide, to in asked]
+
+
+async def _report(session: Session, given: Report, decide: Decide, to: RunStatus, now: int) -> Decided | None:
+    before = await find(session, given.namespace, given.id)
+    if before is None:
+        return None
+    decided = decide(before, given, now)
+    row = decided.row
+    if decided.changed:
+        await _become(session, row)
+    elif await session.value("report.notes", "SELECT count(*) FROM romulus.operation_notes WHERE operation = $1", row.key) >= NOTES_MAX:
+        return decided
+    note = (row.key, now, str(decided.kind), given.who, str(row.state), given.detail, given.note or given.body)
+    await session.rows("report.note", ADD_NOTE, *note)
+    if decided.changed and row.awaited:
+        await _tell(session, before, row, to, now)
+    return decided
+
+
+async def _become(session: Session, row: OperationRow) -> None:
+    await session.rows(
+        "report.become", BECOMES,
+        row.key, row.state.value, row.sends, row.owner, row.fence, row.first_sent_at, row.may_leave_until, row.due, row.looks, row.cleared,
+        row.seen_applied, row.hold_reason, row.failed, row.body, row.updated_at, row.ended_at,
+    )  # fmt: skip
+
+
+async def _tell(session: Session, before: OperationRow, row: OperationRow, to: RunStatus, now: int) -> None:
+    """Tell the run that awaits the operation: its outcome, or that it waits for a person, or no longer does."""
+    run, number = generation_parts(row.generation)
+    if row.state in SETTLED:
+        info = json.dumps([row.id, row.state, row.sends, row.hold_reason], ensure_ascii=False)
+        given: tuple[Any, ...] = (run, number, About.OPERATION.value, row.seq, row.failed, row.body, info)
+    elif OperationState.HELD in (before.state, row.state):
+        given = (run, number, About.REVIEW.value, row.seq, False, b"", row.hold_reason)
+    else:
+        return
+    if await session.rows("report.tell", TELL, *given):
+        await session.rows("report.wake", "INSERT INTO romulus.wakes (run) VALUES ($1)", run)
+        await session.rows("report.reopen", REOPEN, run, to.value, now, HoldKind.REVIEW.value)
+
+
+# ---- reads ------------------------------------------------------------------------------------------
+
+
+async def find(session: Session, namespace: str, operation_id: str) -> OperationRow | None:
+    """Return the operation of that ID."""
+    row = await session.row("operations.find", ONE, namespace, operation_id)
+    return None if row is None else operation_of(row)
+
+
+async def of_generation(session: Session, generation: int) -> list[OperationRow]:
+    """Return the operations that *generation* awaits, in command order."""
+    return [operation_of(row) for row in await session.rows("operations.awaited", AWAITED, *generation_parts(generation))]
+
+
+async def listed(
+    session: Session, namespace: str, state: OperationState | None, run: int | None, after: str | None, limit: int
+) -> Listed[OperationRow]:
+    """Return a page of operations in the order they were recorded."""
+    found = await session.rows("operations.list", LISTED, namespace, position(after), None if state is None else state.value, run, limit)
+    return page([operation_of(row) for row in found], limit, lambda row: row.key)
+
+
+async def notes(session: Session, key: int) -> list[OperationNote]:
+    """Return an operation's history."""
+    return [OperationNote(*row) for row in await session.rows("operations.history", HISTORY, key)]
+
+
+def operation_of(row: Row) -> OperationRow:
+    """Return the operation of a row of `OPERATION`."""
+    values: list[Any] = [*row[:12], Protocol(*row[12:17]), OperationState(row[17]), *row[18:]]
+    return OperationRow(*values)
