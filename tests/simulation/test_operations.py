@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from romulus.core import operations
-from romulus.testing.simulator.operating import operating
+from romulus.testing.simulator.operating import every_crash_of, operating
+from romulus.testing.simulator.provider import OPERATIONS, WAYS
 from romulus.testing.simulator.seed import Verdict, run_world
 from romulus.worker.operations import arming, settling
 from tests.simulation.mutants import in_sql
@@ -15,6 +16,7 @@ from tests.simulation.mutants import in_sql
 CHUNK = 10
 SEEDS = 120
 MUTANT_SEEDS = 150
+STRIDE = 17  # of the crash points; every one is tried with 1
 
 
 def run(seed: int) -> Verdict:
@@ -25,6 +27,13 @@ def run(seed: int) -> Verdict:
 def test_no_operation_is_repeated_blindly_and_none_is_lost_unreported(start: int) -> None:
     for seed in range(start, start + CHUNK):
         verdict = run(seed)
+        assert verdict.ok, verdict.report()
+
+
+@pytest.mark.parametrize("way", sorted(set(WAYS)))
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_a_crash_at_any_point_neither_repeats_a_write_nor_loses_one(kind: str, way: str) -> None:
+    for verdict in every_crash_of(kind, way, stride=STRIDE, first=1 + len(kind + way) % STRIDE):
         assert verdict.ok, verdict.report()
 
 
@@ -59,11 +68,16 @@ def _unknown_is_queued(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(arming, "_known", known)
 
 
+def _armed_again(patch: pytest.MonkeyPatch) -> None:
+    _unknown_is_queued(patch)
+    in_sql("", " WHERE operations.state = 'queued'", " WHERE true").apply(patch)
+
+
 MUTANTS = {
     "not found is believed at once": _believed_at_once,
     "a key is trusted that nobody promised": _resent_without_a_key,
-    "the fence of an operation is not compared": in_sql("", "AND (t.column3 <> 'armed' OR operations.fence = +t.column4)", "").apply,
-    "an operation is armed whatever its state": in_sql("", " WHERE operations.state = 'queued'", " WHERE true").apply,
+    "a settler sends what it has not armed": _sent_before_it_is_armed,
+    "what an earlier claim armed is armed again": _armed_again,
     "an armed operation of a lost claim is left": in_sql("", "NOT EXISTS (SELECT 1 FROM runs r", "EXISTS (SELECT 1 FROM runs r").apply,
     "a settled operation is told to nobody": in_sql("", "?7 FROM runs WHERE key = ?1", "?7 FROM runs WHERE key = -?1").apply,
 }

@@ -1,4 +1,4 @@
-"""`romulus demo`: plays both acts on a store of its own and ends with 0 only if every check holds."""
+"""`romulus demo`: plays its acts on a store of its own and ends with 0 only if every check holds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from romulus.cli.command import FAILED, Exit, guarded
 from romulus.cli.output import say
 from romulus.client import AsyncClient
 
-from . import kill, pause
+from . import kill, pause, recover
 from .stage import DemoFailed, Stage
 
 
@@ -27,7 +27,7 @@ def add_to(root: typer.Typer) -> None:
 def demo(
     keep: Annotated[Path | None, typer.Option("--keep", metavar="DIR", help="Keep store, effects file and worker logs there.")] = None,
 ) -> None:
-    """Show a workflow that survives kill -9, and a late update that is refused."""
+    """Show a workflow that survives kill -9, a late update that is refused, and a write that is not repeated."""
 
     def play() -> None:
         with _directory(keep) as directory:
@@ -43,6 +43,7 @@ async def _play(directory: Path) -> None:
         with Stage(directory, client, url) as stage:
             await kill.play(stage)
             await pause.play(stage)
+            await recover.play(stage)
     if stage.failed:
         raise DemoFailed(f"{len(stage.failed)} checks did not hold: {'; '.join(stage.failed)}")
     say("\nall checks hold".strip())

@@ -13,6 +13,8 @@ from typing import Any
 
 import romulus
 
+from .writes import register
+
 AUDIT_S = 1.0
 EFFECTS_VARIABLE = "ROMULUS_DEMO_EFFECTS"  # the file that step bodies append to
 
@@ -145,4 +147,4 @@ def orders() -> list[Order]:
     return [Order(row["id"], row["customer"], [Line(**line) for line in row["lines"]]) for row in rows]
 
 
-app = romulus.App(workflows=[fulfil, close_books], resources=[effects])
+app = romulus.App(workflows=[fulfil, close_books, register], resources=[effects])

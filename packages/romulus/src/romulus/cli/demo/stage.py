@@ -1,4 +1,4 @@
-"""What both acts of the demo play on: a store, the effects file, worker processes, a narrator, and the checks."""
+"""What the acts of the demo play on: a store, the effects file, worker processes, a narrator, and the checks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Stage:
         self.directory, self.client = directory, client
         self._effects = directory / "effects.jsonl"
         self._effects.touch()
-        self._environment = {"ROMULUS_STORE": url, EFFECTS_VARIABLE: str(self._effects)}
+        self.environment = {"ROMULUS_STORE": url, EFFECTS_VARIABLE: str(self._effects)}
         self._workers: list[WorkerProcess] = []
         self._shown: dict[str, int] = {}  # run ID → entries told so far
         self.failed: list[str] = []  # checks that did not hold
@@ -59,7 +59,7 @@ class Stage:
 
     def worker(self) -> WorkerProcess:
         """Start another worker process."""
-        worker = WorkerProcess(f"worker {len(self._workers) + 1}", self.directory, self._environment)
+        worker = WorkerProcess(f"worker {len(self._workers) + 1}", self.directory, self.environment)
         self._workers.append(worker)
         say(f"    {worker.name} started, pid {worker.pid}")
         return worker

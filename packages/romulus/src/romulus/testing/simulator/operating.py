@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Coroutine, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final
 
 from romulus.core.errors import OperationConflict
@@ -14,33 +14,26 @@ from romulus.core.record import HoldKind
 from romulus.worker.settings import SECOND
 
 from .judge import Judge
+from .people import nap
 from .programs import Author
 from .provider import OPERATIONS, Emission, Provider, provide, with_writes
 from .scenario import Action, Scenario, draw_rates
-from .world import World
+from .seed import Verdict, run_world
+from .stage import CALM_MAX, Stage
+from .tiny import SETTINGS
+from .world import VARIANTS, World
 
 SURE_AFTER: Final = 30 * SECOND  # virtual µs after which nothing that was begun can still arrive
 QUIET: Final = "SELECT id, state, updated_at FROM operations"
 
 
-class Operating(Scenario):
-    """A scenario with operations."""
+class Reviewing(Stage):
+    """A stage with a provider, and a person who settles what only a person can."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self._count = 0
         self.provider = Provider(lambda: world.loop.now, lambda: world.loop.current, self.state)
         provide(self.provider)
-
-    async def start_run(self) -> None:
-        """Start a run of a new program that writes."""
-        if self._count < 4:
-            self._count += 1
-            author = Author(self.world.fork_random(), f"r{self._count}.", variants=False)
-            await self.people.start(f"run{self._count}", with_writes(self.random, author.program()), **self._options())
-
-    def _actions(self) -> dict[Action, int]:
-        return super()._actions() | {self.review: 3}
 
     async def review(self) -> None:
         """Say of one operation that waits for a person what is known of it."""
@@ -90,24 +83,89 @@ class Operating(Scenario):
         return next((state for known, state, _ in self.operations() if known == operation_id), "")
 
 
+class Operating(Reviewing, Scenario):
+    """A scenario with operations."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._count = 0
+
+    async def start_run(self) -> None:
+        """Start a run of a new program that writes."""
+        if self._count < 4:
+            self._count += 1
+            author = Author(self.world.fork_random(), f"r{self._count}.", variants=False)
+            await self.people.start(f"run{self._count}", with_writes(self.random, author.program()), **self._options())
+
+    def _actions(self) -> dict[Action, int]:
+        return super()._actions() | {self.review: 3}
+
+
+class OneWrite(Reviewing):
+    """One run with a step, a write and a step; a worker is kept alive until the run has ended."""
+
+    def __init__(self, world: World, kind: str, way: str) -> None:
+        super().__init__(world)
+        self._write = ["write", kind, "w", [way], 0, 10]
+
+    async def run(self) -> None:
+        """Start it, keep a worker alive, stop."""
+        world = self.world
+        world.settings, world.hop_max = SETTINGS, 50
+        await world.prepare()
+        await self.people.start("run1", ["seq", [["step", "quick", "a", 0, 0], self._write, ["step", "quick", "b", 0, 0]]])
+        end = world.loop.now + CALM_MAX
+        while world.loop.now < end and not self.done() and not world.broken:
+            if not self.living():
+                self.servers.append(await world.boot_worker(VARIANTS[0], 20))
+            await self._release_held()
+            await nap(world, 100_000)
+        await self.stop_all()
+
+
+def run_write(kind: str, way: str, crash_at: Collection[int] = ()) -> Verdict:
+    """Run one write of that ability, answered that way, with crashes at the crash points of these numbers, 1 the first."""
+
+    async def one(world: World) -> None:
+        world.crash_at.update(crash_at)
+        await _judged(OneWrite(world, kind, way))
+
+    return run_world(f"{kind} {way!r} crashed at {sorted(crash_at)}", 1, one)
+
+
+def every_crash_of(kind: str, way: str, stride: int = 1, first: int = 1) -> Iterator[Verdict]:
+    """Yield what comes of a crash at every *stride*-th crash point, from *first* on."""
+    point = first
+    while True:
+        verdict = run_write(kind, way, {point})
+        yield verdict
+        if verdict.points < point:
+            return
+        point += stride
+
+
 async def operating(world: World) -> None:
     """Run one seed."""
     world.rates = draw_rates(world.fork_random())
-    scenario = Operating(world)
+    await _judged(Operating(world))
+
+
+async def _judged(scenario: Operating | OneWrite) -> None:
     await scenario.run()
+    world = scenario.world
     if not world.broken:
         Judge(scenario).judge()
         for complaint in complaints(scenario):
             world.fail(complaint)
 
 
-def complaints(scenario: Operating) -> Iterator[str]:
+def complaints(scenario: Reviewing) -> Iterator[str]:
     """Yield what does not hold of the operations."""
     assert scenario.world.reader is not None
     rows = {row[0]: row[1:] for row in scenario.world.reader.rows("SELECT id, name, state, body, sends FROM operations")}
     for emission in scenario.provider.emissions:
-        if not emission.recorded:
-            yield f"operation {emission.operation} ({emission.label}) was sent and not recorded"
+        if emission.recorded in ("", "queued", "resend") and not emission.process.stalled_until:
+            yield f"operation {emission.operation} ({emission.label}) was sent while it was {emission.recorded or 'not recorded'}"
     for operation_id, (name, state, body, sends) in rows.items():
         effects = scenario.provider.effects(operation_id)
         if state not in SETTLED:
@@ -130,8 +188,3 @@ def _agrees(operation_id: str, state: str, effects: list[Emission]) -> Iterator[
     late = [each for each in effects if each.process.stalled_until or each.process.blocked_until]
     if state in ("rejected", "not sent", "withdrawn") and len(effects) > len(late):
         yield f"operation {operation_id} is {state} and the provider has applied it"
-
-
-def scenario(world: World) -> Coroutine[Any, Any, None]:
-    """Return the run of one seed of this kind, for `run_world`."""
-    return operating(world)
