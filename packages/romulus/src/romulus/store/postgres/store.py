@@ -33,7 +33,6 @@ from . import (
     changing,
     children,
     claiming,
-    evidence,
     health,
     matching,
     migrate,
@@ -46,10 +45,14 @@ from . import (
     workers,
 )
 from .changing import Decide
+from .children import Ask as AskChild
 from .clock import Clock
+from .evidence import keep
 from .lease import PostgresLease
 from .listening import Listener
 from .notifying import Notifier
+from .operations import Ask as AskOperation
+from .operations import Decide as DecideOperation
 from .place import Place
 from .pool import Pool
 from .schema import VERSION
@@ -82,7 +85,7 @@ class PostgresStore:
         self._clock = Clock(self._pool, host)
         self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
         self._sends: Grouped[NewEvent, Received | EventClash | EventRefused] = Grouped(host, self._send)
-        self._reports: Grouped[operations.Ask, Decided | None] = Grouped(host, self._report)
+        self._reports: Grouped[AskOperation, Decided | None] = Grouped(host, self._report)
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
         self._warned = False
         self._doubts: dict[str, list[tuple[int, int]]] = {}  # owner: (kept until, store time) of claims whose commit got no answer
@@ -278,7 +281,7 @@ class PostgresStore:
         """Return the children that a generation has started."""
         return await self._pool.read(lambda s: children.started(s, generation))
 
-    async def close_children(self, limit: int, decide: children.Ask) -> int:
+    async def close_children(self, limit: int, decide: AskChild) -> int:
         """Carry out queued requests at children."""
         if not await self._pool.rows("to_close.look", children.REQUESTS, 1):
             return 0
@@ -294,9 +297,11 @@ class PostgresStore:
     async def take_operations(self, owner: str, namespace: str, names: Sequence[str], limit: int, lost: OperationState) -> TakenOperations:
         """Claim due operations. No lock is taken while nothing is due and no claim is over."""
         nothing = await self._pool.read(lambda s: operations.nothing_to_take(s, owner, namespace, names))
-        return nothing or await self._pool.write(lambda s: operations.take(s, owner, namespace, names, limit, lost))
+        if nothing is not None:
+            return nothing
+        return await self._pool.write(lambda s: operations.take(s, owner, namespace, names, limit, lost))
 
-    async def report(self, reports: Sequence[Report], decide: operations.Decide, to: RunStatus) -> Sequence[Decided | None]:
+    async def report(self, reports: Sequence[Report], decide: DecideOperation, to: RunStatus) -> Sequence[Decided | None]:
         """Let *decide* say what reports make of their operations."""
         return await self._reports.submit([(report, decide, to) for report in reports])
 
@@ -317,9 +322,9 @@ class PostgresStore:
         self._notifier.soon()
         return freed
 
-    async def keep_evidence(self, run: int, evidence_: Evidence) -> None:
+    async def keep_evidence(self, run: int, evidence: Evidence) -> None:
         """Append evidence."""
-        await self._repeatable(lambda s: evidence.keep(s, run, evidence_))
+        await self._repeatable(lambda s: keep(s, run, evidence))
 
     async def transaction(self) -> PostgresTransaction:
         """Begin a transaction for a transactional step."""
@@ -349,7 +354,7 @@ class PostgresStore:
             log.error("%s needs a release for schema %d or newer now: this worker claims nothing more, upgrade it", self.url, schema)
         return schema > VERSION
 
-    async def _report(self, asked: Sequence[operations.Ask]) -> Sequence[Decided | None]:
+    async def _report(self, asked: Sequence[AskOperation]) -> Sequence[Decided | None]:
         answers = await self._pool.write(lambda s: operations.report(s, asked))
         self._told()
         for answer in answers:

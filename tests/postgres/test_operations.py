@@ -1,0 +1,111 @@
+"""Operations and children on two connections: a report meets the run's own transition, a child ends while it changes hands."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from romulus.core.machine import Change, RunStatus
+from romulus.core.operations import NewIntent, OperationMark, OperationState, Protocol, Report, ReportKind, decide
+from romulus.core.record import HoldKind, Record
+from romulus.core.transition import Attach, NewChild, NewGeneration, Verdict
+from romulus.store.postgres import PostgresStore
+from tests.postgres.kit import blocked
+from tests.postgres.server import Database
+from tests.postgres.test_interleavings import RUN, holding, written
+from tests.store.kit import HELD, PENDING, SECOND, MovableHost, advance, again, claim, claimed, new_run, register, succeed
+
+__all__ = ["holding"]
+S, K = OperationState, ReportKind
+LOOKED = Protocol(idempotent=False, key_lifetime=None, settle=0, timeout=SECOND, has_lookup=True)
+OPERATIONS = "SELECT 1 FROM romulus.operations FOR UPDATE"
+
+
+async def armed(store: PostgresStore, host: MovableHost) -> Record:
+    """Return a run with one operation armed under its claim."""
+    record = await claimed(store, host)
+    assert await store.apply([advance(record, intents=[NewIntent(1, "op-1", "write", "d1", b"{}", LOOKED, S.ARMED, 5_000)], operates=True)])
+    return await again(store, record)
+
+
+def says(store: PostgresStore, kind: ReportKind) -> Any:
+    return asyncio.ensure_future(store.report([Report("default", "op-1", kind, "ada", body=b'"v"')], decide, PENDING))
+
+
+@pytest.mark.parametrize("first", ["mark", "report"])
+async def test_a_mark_and_a_report_of_one_operation_are_written_one_after_the_other(
+    store: PostgresStore, database: Database, host: MovableHost, holding: Any, first: str
+) -> None:
+    record = await armed(store, host)
+    t = advance(record, marks=[OperationMark(1, S.ARMED, S.UNKNOWN, due=1, error=b"boom")])
+    with holding(OPERATIONS):
+        calls = [lambda: asyncio.ensure_future(store.apply([t])), lambda: says(store, K.CALLED_APPLIED)]
+        one = calls[0 if first == "mark" else 1]()
+        await blocked(database, 1)
+        two = calls[1 if first == "mark" else 0]()
+        await blocked(database, 2)
+    marked = await (one if first == "mark" else two)
+    await (two if first == "mark" else one)
+
+    operation = await store.operation("default", "op-1")
+    assert operation is not None
+    assert (marked, operation.state) == ([Verdict.APPLIED if first == "mark" else Verdict.REFUSED], S.CONFIRMED)
+    assert (await again(store, record)).run.revision == record.run.revision + (first == "mark")
+
+
+@pytest.mark.parametrize("first", ["hold", "report"])
+async def test_a_run_is_not_held_for_a_review_that_has_just_been_made(
+    store: PostgresStore, database: Database, host: MovableHost, holding: Any, first: str
+) -> None:
+    record = await armed(store, host)
+    await store.apply([advance(record, marks=[OperationMark(1, S.ARMED, S.UNKNOWN, due=1)])])
+    record = await again(store, record)
+    hold = advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.REVIEW, "nobody knows"))
+    with holding(RUN):
+        calls = [lambda: asyncio.ensure_future(store.apply([hold])), lambda: says(store, K.RESOLVED_APPLIED)]
+        one = calls[0 if first == "hold" else 1]()
+        await blocked(database, 1)
+        two = calls[1 if first == "hold" else 0]()
+        await blocked(database, 2)
+    await asyncio.gather(one, two)
+
+    run = (await again(store, record)).run
+    assert run.status == (RunStatus.PENDING if first == "hold" else RunStatus.RUNNING)
+    assert len((await again(store, record)).inbox) == 1
+
+
+async def test_a_child_that_ends_while_another_generation_takes_it_over_is_told_of(
+    store: PostgresStore, database: Database, host: MovableHost
+) -> None:
+    """Neither transition sees the other's write; the message is there for whoever has the child."""
+    record = await claimed(store, host)
+    await store.apply([advance(record, children=[NewChild(new_run("kept", workflow="item", depth=1), 1, "abandon")], parent=True)])
+    begins = NewGeneration("order", "1", b"{}", b"i" * 16, '[[0,"bb"]]')
+    record = await again(store, record)
+    await store.apply(
+        [advance(record, change=Change.CONTINUE, status=PENDING, cancel_seq=0, wake_at=0, begins=begins, position=0, parent=True)]
+    )
+    (second,) = (await claim(store)).records
+    (child,) = (await claim(store, serves=[("item", "1", "3.11:here")])).records
+    async with written(store, succeed(child, child=True)) as commit:
+        assert await store.apply([advance(second, attaches=[Attach(5, child.run.key, "cancel")])]) == [Verdict.APPLIED]
+        assert (await again(store, second)).inbox == []
+        await commit()
+
+    assert [(m.about, m.seq, m.body) for m in (await again(store, second)).inbox] == [("child", 5, b'"done"')]
+    assert [r.run.id for r in await store.pulse("w1")] == ["r1"]
+
+
+async def test_two_parents_that_start_the_same_child_at_once_create_it_once(
+    store: PostgresStore, database: Database, host: MovableHost
+) -> None:
+    records = [await claimed(store, host, name, f"owner of {name}") for name in ("r1", "r2")]
+    (await register(store, host, "w9")).close()
+    child = NewChild(new_run("shared", workflow="item", depth=1), 1, "cancel")
+    verdicts = await asyncio.gather(*(store.apply([advance(r, children=[child], parent=True)]) for r in records))
+
+    assert verdicts == [[Verdict.APPLIED], [Verdict.APPLIED]]
+    told = [[m.about for m in (await again(store, r)).inbox] for r in records]
+    assert sorted(told) == [[], ["conflict"]]
