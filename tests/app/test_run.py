@@ -66,6 +66,15 @@ def test_def_workflows_run_as_well(tmp_path: Path) -> None:
     assert app_at(tmp_path).run(plain, 1) == 2
 
 
+def test_a_failed_run_tells_where_its_step_raised_and_nothing_of_ours_went_wrong(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed) as failed:
+        app_at(tmp_path).run(doubled, -1)
+
+    (note,) = failed.value.__notes__
+    assert "in double" in note
+    assert "During handling of the above exception" not in note
+
+
 def test_a_failed_run_raises_with_its_cause_and_a_held_one_with_its_reason(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="negative") as failed:
         app_at(tmp_path).run(doubled, -1)

@@ -30,6 +30,18 @@ async def test_a_failed_run_raises_what_its_step_raised_as_the_cause(tmp_path: P
         assert [run.error for run in await client.runs(status=RunStatus.FAILED)] == [caught.value.error]
 
 
+async def test_a_failed_run_shows_where_its_step_raised(tmp_path: Path) -> None:
+    async with working(app_at(tmp_path)) as client:
+        handle = await client.start(breaks, "nowhere")
+        with pytest.raises(RunFailed) as failed:
+            await handle.result(timeout=30)
+
+        traceback = (await handle.describe()).traceback
+        assert traceback is not None
+        assert "in fragile" in traceback
+        assert failed.value.__notes__ == [f"The run's own traceback:\n{traceback}"]
+
+
 async def test_a_run_of_another_connection_is_waited_for(tmp_path: Path) -> None:
     app = app_at(tmp_path)
     async with AsyncClient(app.source.url) as elsewhere:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from romulus.core.errors import ActivationTimeout, Dropped, RunHeld, StepFailed, StepTimeout, ValueTooLarge
-from romulus.core.failures import cut_failure, describe_failure, dump_failure, load_failure
+from romulus.core.failures import cut_failure, describe_failure, dump_failure, failure_traceback, load_failure
 from romulus.core.values import Vault
 
 
@@ -211,6 +211,19 @@ def test_notes_cause_and_traceback_come_along() -> None:
     assert (type(back.__cause__), back.__cause__.args) == (KeyError, ("inner",))
     assert "ValueError: outer" in back.romulus_traceback
     assert "test_failures.py" in back.romulus_traceback
+
+
+def test_one_raised_again_keeps_where_it_was_raised_first() -> None:
+    def body_of_a_step() -> None:
+        raise ValueError("outer")
+
+    with pytest.raises(ValueError, match="outer") as first:
+        body_of_a_step()
+    with pytest.raises(ValueError, match="outer") as second:
+        raise crossed(first.value)
+    text = failure_traceback(dump_failure(second.value))
+
+    assert text.index("in body_of_a_step") < text.index("and raised again:") < text.rindex("ValueError: outer")
 
 
 def test_a_rebuilt_exception_crosses_again_unchanged() -> None:

@@ -18,13 +18,22 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     Raises:
         RuntimeError: this thread runs an event loop already; await the asyncio client there instead.
     """
+    if _running():
+        main.close()
+        raise RuntimeError(
+            "an event loop runs in this thread already: use `async with app.worker(), romulus.AsyncClient(app) as client` there"
+        )
+    with rare_collection(), asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(main)
+
+
+def _running() -> bool:
+    """Return whether this thread runs an event loop. Apart, so that no failure of *main* has "no running event loop" as its context."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        with rare_collection(), asyncio.Runner(loop_factory=loop_factory()) as runner:
-            return runner.run(main)
-    main.close()
-    raise RuntimeError("an event loop runs in this thread already: use `async with app.worker(), romulus.AsyncClient(app) as client` there")
+        return False
+    return True
 
 
 @contextmanager

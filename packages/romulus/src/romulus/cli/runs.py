@@ -222,6 +222,10 @@ def _print_run(run: RunDescription) -> None:
             "due": None if run.status in TERMINAL else run.due, "deadline": run.deadline, "finished": run.finished_at,
         }
     )  # fmt: skip
+    if run.traceback:
+        say("")
+        for line in run.traceback.splitlines():
+            say(line)
     if run.pending:
         say("")
         print_table(

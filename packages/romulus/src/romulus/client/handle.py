@@ -221,4 +221,7 @@ class AsyncHandle(Generic[T]):
         stored = generation.failure or b""
         failed = RunFailed(self.id, self._link.reader.error(stored))
         failed.__cause__ = self._link.reader.failure(stored)
+        raised = self._link.reader.traceback(stored)
+        if raised:
+            failed.add_note(f"The run's own traceback:\n{raised}")  # Python prints it below the error; this one's frames are the client's
         return failed

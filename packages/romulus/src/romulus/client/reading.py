@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from romulus.core.commands import OperationSpec, StepSpec, WorkflowSpec
 from romulus.core.errors import Undecodable
-from romulus.core.failures import describe_failure, load_failure
+from romulus.core.failures import describe_failure, failure_traceback, load_failure
 from romulus.core.record import Entry, Generation, Kind
 from romulus.core.values import Vault
 
@@ -56,6 +56,13 @@ class Reader:
             return describe_failure(self.vault.open(stored, "failure"))
         except Undecodable as error:
             return f"({error})"
+
+    def traceback(self, stored: bytes) -> str | None:
+        """Return where a stored failure was raised, as Python prints it; None where that is not known. Never raises."""
+        try:
+            return failure_traceback(self.vault.open(stored, "failure")) or None
+        except Undecodable:
+            return None
 
     def outcome(self, entry: Entry) -> Any:
         """Return an entry's value for a listing; never raises: what cannot be read says so."""

@@ -54,6 +54,7 @@ class RunDescription:
     due: datetime | None  # when a scheduled, pending or parked run goes on by itself
     deadline: datetime | None  # its own timeout
     stranded: bool  # unclaimed, and no live worker serves its workflow and version
+    traceback: str | None = None  # of a failed run: where its code raised, as Python prints it; not in listings
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,13 @@ class Served:
 
 
 def run_view(
-    run: Run, served: Served, *, pending: tuple[PendingCommand, ...] | None = None, error: str | None = None, result: Any = None
+    run: Run,
+    served: Served,
+    *,
+    pending: tuple[PendingCommand, ...] | None = None,
+    error: str | None = None,
+    result: Any = None,
+    traceback: str | None = None,
 ) -> RunDescription:
     """Describe *run*; without *pending* its armed attempts, which its row lists, are shown."""
     return RunDescription(
@@ -46,7 +52,7 @@ def run_view(
         generation=run.generation, priority=run.priority, cancel_requests=run.cancel_seq,
         cancel_reason=run.cancel_reason or None, created_at=to_datetime(run.created_at), started_at=_at(run.started_at),
         updated_at=to_datetime(run.updated_at), finished_at=_at(run.finished_at), due=_due(run),
-        deadline=_at(run.deadline), stranded=served.strands(run),
+        deadline=_at(run.deadline), stranded=served.strands(run), traceback=traceback,
     )  # fmt: skip
 
 
@@ -59,6 +65,7 @@ def record_view(record: Record, served: Served, reader: Reader) -> RunDescriptio
         pending=pending_view(record, reader),
         error=failure_line(generation, reader),
         result=reader.shown_result(generation),
+        traceback=reader.traceback(generation.failure) if generation.failure is not None else None,
     )
 
 

@@ -30,7 +30,7 @@ _ARGS: Any = BaseException.__dict__["args"]
 def facts(exc: BaseException, text_max: int) -> dict[str, Any]:
     """Return what is stored of *exc*. Never raises because of what the exception does."""
     found = quietly(lambda: _Walk(text_max).one(exc, ()), None) or {"type": type_of(exc), "message": cut(message_of(exc), text_max)}
-    text = quietly(lambda: "".join(traceback.format_exception(exc)), "")
+    text = quietly(lambda: _raised_at(exc), "")
     found["traceback"] = escaped(text[-min(TRACEBACK_MAX, text_max) :])
     return found
 
@@ -132,6 +132,15 @@ class _Walk:
 
     def room(self, exc: BaseException, above: tuple[int, ...]) -> bool:
         return self.exceptions_left > 0 and len(above) < DEPTH_MAX and id(exc) not in above
+
+
+def _raised_at(exc: BaseException) -> str:
+    """Return its traceback; one out of the record was raised in its step before, of which the workflow's traceback knows nothing."""
+    before = quietly(lambda: vars(exc).get(TRACEBACK), None)
+    again = "".join(traceback.format_exception(exc))
+    if not isinstance(before, str) or not before:
+        return again
+    return before if exc.__traceback__ is None else f"{before}\nand raised again:\n\n{again}"
 
 
 def _arguments_of(exc: BaseException) -> tuple[Any, ...]:

@@ -59,6 +59,14 @@ def describe_failure(data: bytes) -> str:
         return _UNREADABLE
 
 
+def failure_traceback(data: bytes) -> str:
+    """Return the text of the traceback kept with the failure, "" where there is none. Never raises."""
+    try:
+        return str(_decoded(data).get("traceback", ""))
+    except Exception:  # noqa: BLE001  # a listing goes on
+        return ""
+
+
 def _encoded(found: dict[str, Any]) -> bytes:
     return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
 
