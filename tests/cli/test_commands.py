@@ -201,7 +201,7 @@ def test_doctor_shows_settings_and_findings_and_makes_nothing(tmp_path: Path, mo
     assert report.code == 1
     assert {f["check"]: f["state"] for f in report.json["findings"]} | {"event loop": ""} == {
         "python": "ok", "event loop": "", "settings": "failed", "store": "ok", "assurance": "ok", "disk": "ok", "workers": "note",
-        "held runs": "ok", "stranded runs": "ok",
+        "held operations": "ok", "operations": "ok", "held runs": "ok", "stranded runs": "ok",
     }  # fmt: skip
 
 

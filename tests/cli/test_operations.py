@@ -92,3 +92,9 @@ def test_an_applied_result_is_checked_by_the_app_of_a_client(held: str) -> None:
 
     asyncio.run(apply())
     assert finish() == "by hand"
+
+
+def test_doctor_names_operations_that_only_a_person_can_settle(held: str) -> None:
+    found = {finding["check"]: finding for finding in romulus_here("doctor", "--json").json["findings"]}
+    assert (found["held operations"]["state"], found["operations"]["state"]) == ("note", "note")
+    assert "write: neither a lookup nor idempotent=True" in found["operations"]["detail"]

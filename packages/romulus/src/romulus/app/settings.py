@@ -89,6 +89,14 @@ TABLE = (
     Setting("ROMULUS_RUNS_MAX", "runs a worker has in progress at once", str(WorkerSettings().runs_max), _count, "runs_max"),
     Setting("ROMULUS_CACHE_MAX", "parked runs a worker keeps in memory", str(WorkerSettings().cache_max), _count, "cache_max"),
     Setting("ROMULUS_HISTORY_MAX", "journal entries of a run before it is held", str(WorkerSettings().history_max), _count, "history_max"),
+    Setting(
+        "ROMULUS_LOOKUPS_PER_SECOND", "lookups of unknown operations that a worker makes at most in a second",
+        str(WorkerSettings().lookups_per_second_max), _count, "lookups_per_second_max",
+    ),
+    Setting(
+        "ROMULUS_SETTLING_MAX", "unknown operations that a worker looks up or sends again at once", str(WorkerSettings().settling_max),
+        _count, "settling_max",
+    ),
     Setting("ROMULUS_DEVELOPMENT", "1: a second interpreter replays each run and compares (development mode)", "0", _switch),
 )  # fmt: skip
 

@@ -15,7 +15,7 @@ import typer
 
 from romulus.app.loops import loop_factory
 from romulus.app.settings import TABLE, InForce, in_force, value_of
-from romulus.client import RunDescription
+from romulus.client import OperationRecord, RunDescription
 from romulus.client.source import Opened, Source
 from romulus.core.errors import RomulusError
 from romulus.core.machine import CLAIMABLE, RunStatus
@@ -141,14 +141,26 @@ async def _runs(cli: Cli) -> list[Finding]:
     async with cli.client() as client:
         held = await client.runs(status=RunStatus.HELD, limit=LOOK_MAX)
         idle = [run for status in sorted(CLAIMABLE) for run in await client.runs(status=status, limit=LOOK_MAX)]
+        operations = await client.operations(state="held", limit=LOOK_MAX)
+        blind = [each for each in await client.operations(limit=LOOK_MAX) if not (each.idempotent or each.has_lookup)]
     stranded = [run for run in idle if run.stranded]
     return [
+        _waiting("held operations", operations, "waiting for a person: romulus operations list --state held"),
+        _blind(blind),
         _waiting("held runs", held, "waiting for a person: romulus runs list --status held says why"),
         _waiting("stranded runs", stranded, f"waiting for a worker that serves {_workflows(stranded)}"),
     ]
 
 
-def _waiting(check: str, runs: Sequence[RunDescription], remedy: str) -> Finding:
+def _blind(operations: Sequence[OperationRecord]) -> Finding:
+    """Say which operations nothing but a person can settle once an answer is lost."""
+    names = ", ".join(sorted({each.name for each in operations}))
+    if not names:
+        return Finding("operations", OK, "each has a lookup or a key")
+    return Finding("operations", NOTE, f"{names}: neither a lookup nor idempotent=True, so each lost answer waits for a person")
+
+
+def _waiting(check: str, runs: Sequence[object], remedy: str) -> Finding:
     if not runs:
         return Finding(check, OK, "none")
     return Finding(check, NOTE, f"{len(runs):,}{'' if len(runs) < LOOK_MAX else ' or more'} {remedy}")
