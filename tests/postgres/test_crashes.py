@@ -66,11 +66,17 @@ async def points_of(database: Database) -> list[str]:
 async def test_a_crash_before_or_after_any_statement_loses_no_event(database: Database) -> None:
     """The story is told up to each point, the process dies there, and another one goes on from what is stored."""
     points = await points_of(database)
-    assert len(points) > 60
-    for number in range(len(points)):
+    points = [point for point in points if counts(point)]
+    assert len(points) > 30
+    for number in range(len(points) + 1):
         database.empty()
         await die_at(database, number)
         await go_on(database)
+
+
+def counts(point: str) -> bool:
+    """Return whether to die at *point*: after a statement is before the next one."""
+    return not point.startswith(("notify", "schema", "clock")) and not point.endswith(".done")
 
 
 async def die_at(database: Database, number: int) -> None:
@@ -78,7 +84,7 @@ async def die_at(database: Database, number: int) -> None:
     left = [number]
 
     def at_point(point: str) -> None:
-        if point.startswith(("notify", "schema", "clock")):
+        if not counts(point):
             return
         left[0] -= 1
         if left[0] < 0:

@@ -201,7 +201,6 @@ async def host_of_none(host: MovableHost) -> Callable[..., Place]:
 @pytest.mark.parametrize(
     ("url", "complaint"),
     [
-        ("postgresql://localhost/x", "PostgreSQL is not supported by this release"),
         ("mysql://localhost/x", "is not a store URL"),
         ("romulus.db", "is not a store URL"),
         ("sqlite:romulus.db", "is not a store URL"),
