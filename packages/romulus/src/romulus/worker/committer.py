@@ -21,6 +21,7 @@ log = logging.getLogger("romulus.worker")
 Answer = Callable[[Verdict | BatchRejected], object]
 RETRY_MIN = 20_000  # µs
 RETRY_MAX = 2_000_000  # µs
+TOLD_FROM = 1_000_000  # µs between two tries: a store that is only busy has answered by then
 
 
 @dataclass(slots=True, eq=False)
@@ -104,15 +105,22 @@ class Committer:
 
     async def _apply(self, transitions: list[Transition]) -> Sequence[Verdict]:
         """Write the batch for certain: again while the store cannot be reached, the same again while its outcome is unknown."""
-        wait = RETRY_MIN
+        wait, told = RETRY_MIN, False
         while True:
             try:
-                return await self._store.apply(transitions)
+                verdicts = await self._store.apply(transitions)
             except BatchRejected:
                 raise
-            except (StoreUnavailable, CommitUnknown):
+            except (StoreUnavailable, CommitUnknown) as error:
+                if not told and wait >= TOLD_FROM:
+                    told = True
+                    log.warning("nothing can be committed; what has gathered is kept and tried again: %s", error)
                 await pause(self._host, wait)
                 wait = min(wait * 2, RETRY_MAX)
             except Exception as error:
                 log.exception("a batch of %d transitions raised", len(transitions))
                 raise BatchRejected(f"{type(error).__name__}: {error}") from error
+            else:
+                if told:
+                    log.info("commits succeed again")
+                return verdicts
