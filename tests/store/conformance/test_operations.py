@@ -302,7 +302,9 @@ async def test_a_generation_that_ends_withdraws_its_queued_operations_and_awaits
 
 
 async def test_operations_are_listed_in_the_order_they_were_recorded(store: Store, host: MovableHost) -> None:
-    record = await recorded(store, host, intent(1), intent(2, S.QUEUED), intent(3))
+    record = await recorded(store, host, intent(1))
+    for each in (intent(2, S.QUEUED), intent(3)):
+        await store.apply([advance(await again(store, record), intents=[each])])
     page = await store.operations("default", None, None, None, 2)
     rest = await store.operations("default", None, record.run.key, page.next, 2)
     assert [each.seq for each in [*page.items, *rest.items]] == [1, 2, 3]
