@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -234,3 +235,9 @@ def test_text_from_outside_cannot_move_the_cursor_or_turn_round(tmp_path: Path) 
 def test_statuses_can_be_listed_by_name() -> None:
     for status in RunStatus:
         assert romulus_here("runs", "list", "--status", status.value).code == 0
+
+
+def test_the_version_can_be_asked_for() -> None:
+    asked = romulus_here("--version")
+
+    assert (asked.code, asked.out.strip()) == (0, version("romulus-engine"))
