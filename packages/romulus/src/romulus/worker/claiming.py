@@ -23,8 +23,16 @@ CLAIMED = after(RunStatus.PENDING, Change.CLAIM)
 class Claimer:
     """One loop: match, wake, claim; then sleep until poked, until the next run is due, or for the poll interval."""
 
-    def __init__(self, engine: Engine, memory: Memory, take: Callable[[Record], object], *, room: Callable[[], int]) -> None:
-        self._engine, self._memory, self._take, self._room = engine, memory, take, room
+    def __init__(
+        self,
+        engine: Engine,
+        memory: Memory,
+        take: Callable[[Record], object],
+        *,
+        keep: Callable[[Record], bool],
+        room: Callable[[], int],
+    ) -> None:
+        self._engine, self._memory, self._take, self._keep, self._room = engine, memory, take, keep, room
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
@@ -132,7 +140,7 @@ class Claimer:
 
     def _wake(self, record: Record) -> None:
         driver = self._memory.active.get(record.run.key)
-        if driver is not None and driver.run.fence == record.run.fence:
+        if not self._keep(record) and driver is not None and driver.run.fence == record.run.fence:
             driver.woken(record)
 
     def _with_jitter(self, interval: int) -> int:

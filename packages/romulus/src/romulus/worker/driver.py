@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from romulus.authoring.logger import release
 from romulus.core.commands import Command
+from romulus.core.errors import ActivationTimeout
 from romulus.core.instance import Instance
 from romulus.core.machine import GUARDS_CANCEL, TERMINAL, Change, RunStatus
 from romulus.core.operations import OperationState
@@ -33,8 +34,9 @@ class RunDriver:
     # fmt: off
     __slots__ = (
         "_later", "_patches", "armed", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues", "engine",
-        "generation", "gone", "in_flight", "instance", "messages", "more", "operates", "operations", "parent", "queue", "queued",
-        "reservations", "reserved", "rows", "run", "starting", "taken_up", "timer", "unstarted", "waiting_slot", "waits", "warned",
+        "generation", "gone", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent", "queue",
+        "queued", "reservations", "reserved", "rows", "run", "starting", "taken_up", "timer", "unstarted", "waiting_slot", "waits",
+        "warned",
     )
     # fmt: on
 
@@ -65,6 +67,7 @@ class RunDriver:
         self.cancel_name = ""  # "timeout" where the run's own deadline cancelled it
         self.reserved = 0  # slots held for this run but not used yet
         self.waiting_slot = False
+        self.looks_again = False  # a turn is planned for what is queued
         self.starting = False  # attempts are being begun: their outcomes wait for the last
         self.gone = False
         self.bytes = len(record.generation.input)  # of values the code may hold
@@ -193,13 +196,25 @@ class RunDriver:
         transition = self._make(draft)
         if transition is not None:
             self.submit(draft, transition)
-        elif not self.armed and not self.waiting_slot and self.queued:
-            self.engine.host.call_later(self.engine.settings.lease // 4, self.turn)
-        else:
-            self._watch_dues()
+            return
+        self._watch_dues()
+        if self.queued and not self.waiting_slot and not self.looks_again:
+            self.looks_again = True
+            self.engine.host.call_later(self.engine.settings.lease // 4, self._look_again)
+
+    def _look_again(self) -> None:
+        """Arm what could not be: the lease was about to end, and nothing tells when it is renewed."""
+        self.looks_again = False
+        self.turn()
 
     def _make(self, draft: Draft) -> Transition | None:
         """Advance the code with what has queued, under the watchdog; a broken advance leaves the outcomes alone."""
+        try:
+            return self._watched(draft)
+        except ActivationTimeout as error:  # landed when all was done, or on the way out
+            return holding.outcome_alone(self, draft, error)
+
+    def _watched(self, draft: Draft) -> Transition | None:
         self.engine.watchdog.enter(self.instance, lambda: holding.hung(self, draft))
         try:
             deliveries.deliver_all(self, draft)

@@ -8,7 +8,6 @@ import threading
 import traceback
 from collections.abc import Callable
 
-from romulus.core.errors import StoreUnavailable
 from romulus.core.ports import Host, Stoppable
 from romulus.store.contract import Lease
 
@@ -58,7 +57,7 @@ class LeaseKeeper:
     def _renew(self) -> None:
         try:
             alive = self._lease.renew()
-        except StoreUnavailable as error:
+        except Exception as error:  # noqa: BLE001  a commit whose outcome is unknown too: this thread must outlive whatever it is
             self._warn(error)
             return
         self._warned = False
@@ -69,7 +68,7 @@ class LeaseKeeper:
     def _on_loop(self) -> None:
         self._beat, self._reported = self._host.monotonic(), False
 
-    def _warn(self, error: StoreUnavailable) -> None:
+    def _warn(self, error: Exception) -> None:
         if not self._warned:
             self._warned = True
             log.warning("lease not renewed, %.1f s left: %s", self._lease.remaining() / SECOND, error)

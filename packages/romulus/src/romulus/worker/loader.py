@@ -26,6 +26,7 @@ class Loader:
     def __init__(self, engine: Engine, memory: Memory, give_up: Callable[[Record, BaseException], object]) -> None:
         self._engine, self._memory, self._give_up = engine, memory, give_up
         self._tasks: set[asyncio.Task[None]] = set()
+        self._woken: dict[tuple[int, int], Record | None] = {}  # by run and fence, being replayed: the newest record, if it was woken
 
     @property
     def loading(self) -> int:
@@ -47,9 +48,20 @@ class Loader:
 
     def rebuild(self, record: Record) -> None:
         """Replay a run's journal and take it up."""
+        claim = record.run.key, record.run.fence
+        self._woken[claim] = None
         task = self._engine.host.spawn(self._replay(record), name=f"replay {record.run.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._woken.pop(claim, None))
+
+    def keep(self, record: Record) -> bool:
+        """Keep what a run is to be woken with until it is taken up; False: it is not being replayed."""
+        claim = record.run.key, record.run.fence
+        if claim not in self._woken:
+            return False
+        self._woken[claim] = record
+        return True
 
     async def stop(self) -> None:
         """Give up what is being replayed."""
@@ -85,6 +97,9 @@ class Loader:
             takeup.refuse(driver, error)
         else:
             takeup.take_up(driver, record)
+            newer = self._woken.pop((record.run.key, record.run.fence), None)
+            if newer is not None:
+                driver.woken(newer)
 
     async def _replay(self, record: Record) -> None:
         host, chunk = self._engine.host, self._engine.settings.history_chunk

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import threading
 from collections.abc import Callable
 
@@ -10,6 +11,7 @@ from romulus.core.errors import ActivationTimeout
 from romulus.core.instance import Instance
 from romulus.core.ports import Host, Stoppable
 
+log = logging.getLogger("romulus.worker")
 Hung = Callable[[], object]
 
 
@@ -49,7 +51,15 @@ class Watchdog:
         self._instance = instance
 
     def leave(self) -> None:
-        """Say that it ended. After this no throw of the watchdog can land any more."""
+        """Say that it ended. After this no throw of the watchdog can land any more; one that lands in here comes too late."""
+        while True:
+            try:
+                self._disarm()
+            except ActivationTimeout:
+                continue
+            return
+
+    def _disarm(self) -> None:
         with self._lock:
             self._instance = None
             if self._thrown_at is not None:
@@ -65,7 +75,18 @@ class Watchdog:
             else:
                 hung = self._act(self._instance, self._host.monotonic())
         if hung is not None:
+            self._tell(hung)
+
+    def _tell(self, hung: Hung) -> None:
+        """Call *hung*; where it fails this thread goes on, and calls it again at the next look."""
+        activation = self._activation
+        try:
             hung()
+        except Exception as error:  # noqa: BLE001  the store cannot be reached, or whatever it is
+            log.warning("a run that does not give control back could not be held yet: %s", error)
+            with self._lock:
+                if self._activation == activation and self._instance is not None:
+                    self._hung = hung
 
     def _act(self, instance: Instance, now: int) -> Hung | None:
         """Throw into an activation that is over its limit; return what to call when the throw did not land."""

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from romulus.authoring.refusal import install
@@ -70,7 +71,7 @@ class Worker:
         self.engine.executor = Executor(self.engine, self.resources, Transactional(self.engine))
         self.memory = Memory(self.settings.cache_max)
         self.loader = Loader(self.engine, self.memory, self._unopened)
-        self.claimer = Claimer(self.engine, self.memory, self.loader.take, room=self._room)
+        self.claimer = Claimer(self.engine, self.memory, self.loader.take, keep=self.loader.keep, room=self._room)
         self.maintenance = Maintenance(self.engine, self.claimer)
         self._keeper: LeaseKeeper | None = None
         self._lease: Lease | None = None
@@ -78,6 +79,7 @@ class Worker:
         self._unrefuse: Callable[[], object] = _nothing
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
+        self._registering = asyncio.Lock()
 
     # ---- life ------------------------------------------------------------------------------------
 
@@ -118,6 +120,7 @@ class Worker:
         self._unlisten()
         self.memory.clear()
         await self.engine.operations.stop()
+        await self._end_tasks()
         if self._keeper is not None:
             self._keeper.stop()
         await self._quiet("deregistered", self.store.deregister(self.id))
@@ -134,12 +137,20 @@ class Worker:
         await self.maintenance.stop()
         await self.engine.committer.stop()
         await self.engine.operations.crash()
+        await self._end_tasks()
         self.engine.watchdog.stop()
         self._unlisten()
         self.memory.clear()
         self._unrefuse()
         if self._keeper is not None:
             self._keeper.stop()
+
+    async def _end_tasks(self) -> None:
+        """End what still waits for the store: registered afresh after this, the worker would live on as a row."""
+        tasks = sorted(self._tasks, key=asyncio.Task.get_name)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # ---- what its runs ask of it (engine.Owner) ----------------------------------------------------
 
@@ -189,16 +200,18 @@ class Worker:
 
     async def _register(self) -> None:
         self._lease = await self.store.register(self._row(), self.settings.lease)
-        self._keeper = LeaseKeeper(self.host, self._lease, self.settings, self._lost)
+        self._keeper = LeaseKeeper(self.host, self._lease, self.settings, partial(self._lost, self.id))
         self._keeper.start()
 
-    def _lost(self) -> None:
-        """The worker was marked dead: drop everything, stop what runs, and register afresh."""
+    def _lost(self, name: str) -> None:
+        """The worker was marked dead: drop everything, stop what runs, and register afresh, unless it has given *name* up already."""
+        if self.id != name:
+            return
         log.warning("worker %s lost its lease: another worker has its runs; registering afresh", self.id)
         self.memory.clear()
         self._freed.set()
         if not self.stopping:
-            self._spawn(self._again(), "romulus-register")
+            self._spawn(self._again(name), "romulus-register")
 
     def doubt(self) -> None:
         """What the store holds in this worker's name is not known: give the name up with all that it may own."""
@@ -211,13 +224,15 @@ class Worker:
 
     async def _under_another_name(self, old: str) -> None:
         await patient(self.host, self.settings.poll, lambda: self.store.mark_dead(old))
-        if not self.stopping:
-            await self._again()
+        await self._again(old)
 
-    async def _again(self) -> None:
-        await self.loader.stop()
-        await patient(self.host, self.settings.poll, self._register_afresh)
-        self.claimer.poke()
+    async def _again(self, old: str) -> None:
+        """Register afresh, once however many found the name *old* lost: each other row would live on beside the worker's own."""
+        async with self._registering:
+            if self.id == old and not self.stopping:
+                await self.loader.stop()
+                await patient(self.host, self.settings.poll, self._register_afresh)
+                self.claimer.poke()
 
     async def _register_afresh(self) -> None:
         """Register under a new ID at each try: the one before may have been stored although it failed later."""

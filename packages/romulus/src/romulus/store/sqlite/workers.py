@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import astuple
 from typing import Final, LiteralString, TypeAlias
@@ -50,16 +51,18 @@ REOPEN: Final[LiteralString] = (
 
 
 class SQLiteLease:
-    """A worker's lease, on a connection of its own; used by the lease thread only."""
+    """A worker's lease, on a connection of its own; used by the lease thread and, for a run that is stuck, by the watchdog's."""
 
     def __init__(self, session: Session, worker_id: str, length: int, until: int) -> None:
         self._session, self._worker_id, self._length, self._until = session, worker_id, length, until
+        self._lock = threading.Lock()  # one transaction on the connection at a time
 
     def renew(self) -> bool:
         """Extend the lease by its length from now; False: the worker was marked dead."""
         begun = self._session.host.monotonic()
-        if not self._session.write(lambda s, now: s.count("lease.renew", RENEW, (begun + self._length, now, self._worker_id))):
-            return False
+        with self._lock:
+            if not self._session.write(lambda s, now: s.count("lease.renew", RENEW, (begun + self._length, now, self._worker_id))):
+                return False
         self._until = begun + self._length
         return True
 
@@ -69,11 +72,13 @@ class SQLiteLease:
 
     def apply(self, transition: Transition) -> Verdict:
         """Write one transition from the lease's thread."""
-        return apply(self._session, [transition])[0]
+        with self._lock:
+            return apply(self._session, [transition])[0]
 
     def close(self) -> None:
         """Close the lease's connection."""
-        self._session.close()
+        with self._lock:
+            self._session.close()
 
 
 def register(session: Session, worker: WorkerRow, lease: int, now: int) -> int:
