@@ -537,3 +537,27 @@ async def test_a_run_shows_what_it_awaits_of_its_operations(tmp_path: Path) -> N
         await here.until("u", RunStatus.SUCCEEDED)
         (entry,) = await here.client.get("u").history()
         assert (entry.kind, entry.error, entry.event_id) == ("operation", "OperationAbandoned: gone", None)
+
+
+async def test_a_cancel_waits_for_an_operation_in_review_and_is_delivered_with_its_outcome(tmp_path: Path) -> None:
+    async with world(tmp_path, update) as here:
+        operation = await held(here)
+        handle = here.client.get("u", update)
+        assert await handle.cancel("enough") == "accepted"
+        await eventually(lambda: here.rows("SELECT status, cancel_seq FROM runs") == [("held", 1)])
+        await here.client.resolve_operation(operation, Applied("by hand"), reason="seen", reviewer="ada")
+        await here.until("u", RunStatus.CANCELLED)
+        assert [kind for (kind,) in here.rows("SELECT kind FROM journal ORDER BY position")] == ["cancel", "operation"]
+
+
+async def test_of_two_reviewers_one_is_refused_with_what_happened(tmp_path: Path) -> None:
+    async with world(tmp_path, update) as here:
+        operation = await held(here)
+        said = await asyncio.gather(
+            here.client.resolve_operation(operation, Applied("one"), reason="seen", reviewer="ada"),
+            here.client.resolve_operation(operation, romulus.GiveUp(), reason="gone", reviewer="bob"),
+            return_exceptions=True,
+        )
+        assert sorted(type(each).__name__ for each in said) == ["OperationConflict", "OperationRecord"]
+        result = await here.client.get("u", update).result(timeout=20)
+        assert (result == "one") == isinstance(said[0], romulus.OperationRecord)

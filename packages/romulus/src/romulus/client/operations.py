@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from romulus.authoring.registry import Registry
@@ -82,10 +82,10 @@ async def received(link: Link, source: str, headers: Mapping[str, str], body: by
     """Take a provider's signed callback, as `AsyncClient.receive_callback` says."""
     registry = _code(link, "a callback")
     payload = verified(headers, body, secret)
-    spec, callback = _callback(registry, source, payload)
-    row = await _found(link, callback.operation_id)
-    if row.name != spec.name:
-        raise OperationConflict(row.id, f"is of {row.name!r}: source {source!r} speaks for {spec.name!r} only")
+    bound = [spec for spec in registry.operations.values() if source in spec.extras.callbacks]
+    if not bound:
+        raise DefinitionError(f"no operation has a callback for source {source!r}: declare one with @OPERATION.callback(source={source!r})")
+    row, spec, callback = await _spoken_of(link, source, bound, payload)
     decided = await _report(link, _evidence(link, row, spec, source, callback))
     return record_view(decided.row if decided else row)
 
@@ -143,15 +143,33 @@ def _value(link: Link, row: OperationRow, value: Any) -> bytes:
     return link.vault.seal(plain, f"the result of operation {row.name!r}")
 
 
-def _callback(registry: Registry, source: str, payload: Mapping[str, Any]) -> tuple[OperationSpec, Callback[Any]]:
-    """Return what the one operation bound to *source* makes of the payload."""
-    bound = [spec for spec in registry.operations.values() if source in spec.extras.callbacks]
-    if len(bound) != 1:
-        raise DefinitionError(f"{len(bound)} operations have a callback for source {source!r}: one must")
-    callback: Any = bound[0].extras.callbacks[source](payload)
+async def _spoken_of(
+    link: Link, source: str, bound: Sequence[OperationSpec], payload: Mapping[str, Any]
+) -> tuple[OperationRow, OperationSpec, Callback[Any]]:
+    """Return the operation that the payload speaks of: one that *source* is bound to, whatever the payload says."""
+    refusals: list[Exception] = []
+    for spec in bound:
+        try:
+            callback = _read(spec, source, payload)
+            row = _of(spec, source, await _found(link, callback.operation_id))
+        except Exception as error:  # noqa: BLE001  a user's code, which reads messages that may be for another operation
+            refusals.append(error)
+        else:
+            return row, spec, callback
+    raise refusals[0]
+
+
+def _of(spec: OperationSpec, source: str, row: OperationRow) -> OperationRow:
+    if row.name != spec.name:
+        raise OperationConflict(row.id, f"is of {row.name!r}: source {source!r} does not speak for it")
+    return row
+
+
+def _read(spec: OperationSpec, source: str, payload: Mapping[str, Any]) -> Callback[Any]:
+    callback: Any = spec.extras.callbacks[source](payload)
     if not isinstance(callback, Callback):
-        raise DefinitionError(f"the callback of operation {bound[0].name!r} returned {type(callback).__name__}, not a romulus.Callback")
-    return bound[0], callback
+        raise DefinitionError(f"the callback of operation {spec.name!r} returned {type(callback).__name__}, not a romulus.Callback")
+    return callback
 
 
 def _evidence(link: Link, row: OperationRow, spec: OperationSpec, source: str, callback: Callback[Any]) -> Report:

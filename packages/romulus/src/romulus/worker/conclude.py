@@ -99,10 +99,9 @@ def _advance(driver: RunDriver, draft: Draft) -> Transition | None:
 def _park(driver: RunDriver, draft: Draft) -> Transition:
     """Leave the run to its timers, waits and back-offs; a run with none of them is deadlocked."""
     due = driver.next_due()
-    if due is None and not (driver.waits or driver.children):
-        held = arming.in_review(driver, draft)
-        if held is not None:
-            return held
+    held = arming.in_review(driver, draft)
+    if held is not None:
+        return held
     if due is None and not (driver.waits or driver.children or driver.operations):
         return holding.held(driver, draft, HoldKind.DEADLOCK, holding.deadlock(driver))
     return _seal(driver, draft, Change.PARK, wake_at=due)

@@ -229,9 +229,10 @@ class RunDriver:
     def advance_with(self, outcome: Outcome) -> tuple[Draft, Transition] | None:
         """Take a turn with a transactional step's outcome; its transition is in flight, for the step's own commit to write."""
         draft = Draft(self.engine.next_transition_id())
-        others, self.queue = self.queue, deque[Delivery]([outcome])  # the others wait: if this commit is undone they are not
+        arrived, cancels = self.queue, [each for each in self.queue if isinstance(each, CancelIn)]
+        self.queue = deque[Delivery]([outcome, *cancels])  # the others wait: if this commit is undone they are not
         transition = self._make(draft)
-        self.queue.extend(others)
+        self.queue.extend(each for each in arrived if not isinstance(each, CancelIn))
         if transition is None:
             return None
         self.in_flight = draft
@@ -403,6 +404,10 @@ class RunDriver:
                 return due
             heapq.heappop(self.dues)
         return None
+
+    def code_is_due(self) -> bool:
+        """Return whether a timer, deadline or back-off of the code is still awaited."""
+        return any(seq >= 0 and deliveries.still_due(self, due, seq) for due, seq in self.dues)
 
     def _watch_dues(self) -> None:
         """Have the earliest due time delivered when it comes."""

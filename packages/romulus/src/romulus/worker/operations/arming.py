@@ -242,9 +242,12 @@ def deliver(driver: RunDriver, draft: Draft, message: Message) -> None:
 
 
 def in_review(driver: RunDriver, draft: Draft) -> Transition | None:
-    """Return the hold of a run that has nothing left to do but to wait for people; None: something else may go on."""
+    """Return the hold of a run that has nothing left to do but to wait for people; None: something else may go on.
+
+    The run's own timeout and the time it has to clean up are nothing that its code could go on with.
+    """
     reasons = [tracked.review for tracked in driver.operations.values()]
-    if not reasons or not all(reasons):
+    if not reasons or not all(reasons) or driver.waits or driver.children or driver.code_is_due():
         return None
     more = f" ({len(reasons) - 1} more operations of this run wait for a person)" if len(reasons) > 1 else ""
     return holding.held(driver, draft, HoldKind.REVIEW, reasons[0] + more)
