@@ -120,6 +120,10 @@ class Database:
             f"$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {us} $$"
         )
 
+    def freeze(self, us: int) -> None:
+        """Let the store's clock stand at *us* µs."""
+        self.execute(f"CREATE OR REPLACE FUNCTION romulus.clock() RETURNS bigint LANGUAGE sql AS $$ SELECT {us}::bigint $$")
+
     def execute(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Execute one statement and return its rows, if it has any."""
         with self.server.connect(self.name) as connection:

@@ -20,6 +20,17 @@ from tests.store.kit import HELD, PENDING, SECOND, MovableHost, advance, claim, 
 
 OWNERS = ("w1", "w2")
 RUNS, EVENTS, STEPS = 6, 14, 120
+START = 1_800_000_000 * SECOND
+
+
+class FrozenHost(MovableHost):
+    """Time stands still but for what the trace moves: which of two runs is due first is never a matter of how fast a store is."""
+
+    def wall(self) -> int:
+        return START + self.ahead
+
+    def monotonic(self) -> int:
+        return self.ahead
 
 
 @dataclass
@@ -41,6 +52,8 @@ async def run_trace(sides: list[Side], random: Random) -> None:
             (await register(side.store, side.host, owner)).close()
     for number in range(STEPS):
         name, arguments = choose(random)
+        for side in sides:
+            side.host.advance(1_000)
         answers = [await COMMANDS[name](side, *arguments) for side in sides]
         assert answers[0] == answers[1], f"command {number}: {name}{arguments}"
         if number % 10 == 0 or number == STEPS - 1:
@@ -200,12 +213,14 @@ async def picture(store: Store) -> Any:
     }
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 async def test_both_stores_answer_alike(database: Database, seed: int) -> None:
     sides: list[Side] = []
     for url in ("sqlite://", database.url):
-        host = MovableHost()
-        host.moved = database.set_ahead if url == database.url else None
+        host = FrozenHost()
+        if url == database.url:
+            host.moved = lambda ahead: database.freeze(START + ahead)
+            database.freeze(START)
         sides.append(Side(open_store(url, host), host))
         await sides[-1].store.open()
     try:
