@@ -95,6 +95,11 @@ class Model:
                 return Is("fits")
             case ["hang", _]:
                 return Is("went on")
+            case ["child", "left", _]:
+                return Is("left")
+            case ["child", _, each]:
+                outcome = Model(lossy=True, stalled=True).expect(each)  # what it went through is its own
+                return OneOf((outcome, Is("child cancelled"), Is("child terminated")))
             case _:
                 return self._composed(node)
 

@@ -53,6 +53,10 @@ class People:
         chosen: Any = plain if leaves else program
         await self.ask(lambda sim: sim.client.start(chosen.options(id=run_id, **options), json.dumps(text)))
 
+    def adopt(self, run_id: str, text: Node) -> None:
+        """Look after a child as after a run that was asked for; its parent may have it cancelled or terminated."""
+        self.runs.setdefault(run_id, Started(run_id, text, cancelled=True, terminated=True))
+
     async def send_common(self) -> None:
         """Send an event that any run may take."""
         self._common += 1

@@ -65,7 +65,14 @@ class Author:
             return self._random.choice((["patched", self._label("patch")], ["common"]))
         if self._random.random() < 0.6:
             return self._step()
-        return self._hang()
+        return self._child() if self._random.random() < 0.5 else self._hang()
+
+    def _child(self) -> Node:
+        """Return work for a run of its own, which nobody sends events to and no step of which may be tried but once."""
+        if self._random.random() < 0.3:
+            return ["child", "left", ["wait", self._label("never"), 0]]
+        work = [step for step in (self._step() for _ in range(4)) if step[1] != "once"]
+        return ["child", self._random.choice(("awaited", "handle")), [self._random.choice(("seq", "gather")), [*work, ["sleep", 300]]]]
 
     def _hang(self) -> Node:
         return ["seq", [["step", "work", label := self._label(), 0, 100], ["hang", label]]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from romulus.core.machine import TERMINAL, RunStatus
@@ -50,7 +51,15 @@ class Stage:
 
     def done(self) -> bool:
         """Return whether every run has ended."""
+        self._adopt()
         return all(self.status(run) in TERMINAL for run in self.people.runs.values())
+
+    def _adopt(self) -> None:
+        """Get to know the children that runs have started."""
+        assert self.world.reader is not None
+        sql = "SELECT r.id, g.input FROM runs r JOIN generations g ON g.run = r.key AND g.number = 1 WHERE r.depth > 0"
+        for run_id, given in self.world.reader.rows(sql):
+            self.people.adopt(run_id, json.loads(json.loads(given)["text"]))
 
     async def _send_common(self) -> None:
         assert self.world.checks is not None
@@ -104,6 +113,7 @@ class Stage:
 
     def any_run(self) -> Started | None:
         """Return a run that is there, None if there is none."""
+        self._adopt()
         known = [run for run in self.people.runs.values() if self.row(run) is not None]
         return self.random.choice(known) if known else None
 

@@ -6,10 +6,11 @@ import asyncio
 import json
 from typing import Any
 
+from romulus.authoring.children import start
 from romulus.authoring.current import continue_as_new, now, patched, rng, uuid4
 from romulus.authoring.waiting import wait_for_event
 from romulus.authoring.workflow import workflow
-from romulus.core.errors import ActivationTimeout, WaitTimeout
+from romulus.core.errors import ActivationTimeout, ChildFailed, WaitTimeout
 from romulus.core.instance import current
 
 from .ledger import Boom, active
@@ -49,6 +50,8 @@ async def perform(node: Node) -> Any:
             return await variant(label)
         case ["hang", label]:
             return hang(label)
+        case ["child", how, each]:
+            return await child(how, each)
         case ["again", rest]:
             continue_as_new(program, json.dumps(rest))
         case _:
@@ -78,6 +81,17 @@ async def compose(node: Node) -> Any:
             return await finally_(each, cleanup)
         case _:
             raise ValueError(f"no such node: {node!r}")
+
+
+async def child(how: str, node: Node) -> Any:
+    """Have a child carry out a node and say what came of it; one that is left ends with its parent."""
+    if how == "left":
+        return "left" if (await start(program, json.dumps(node))).id else "without an ID"
+    try:
+        outcome = await (await start(program, json.dumps(node))) if how == "handle" else await program(json.dumps(node))
+    except ChildFailed as error:
+        return f"child {error.status}"
+    return json.loads(outcome)
 
 
 async def attempt(kind: str, label: str, fails: int, millis: int) -> str:
