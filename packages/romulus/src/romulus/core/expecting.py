@@ -65,13 +65,13 @@ def expected_wait(instance: Instance, wait: OpenWait) -> Command | None:
     Raises:
         Mismatch: the code asked for something else there, or has not come so far and asks for nothing more.
     """
-    command, recorded = instance.open.get(wait.seq), _in_words(Kind.WAIT, wait.name, wait.seq)
+    command, recorded = instance.open.get(wait.seq), in_words(Kind.WAIT, wait.name, wait.seq)
     if command is None and wait.seq <= instance.seq:
         return None
     if command is None:
         raise Mismatch(instance.position, recorded, _asked_instead(instance, wait.seq))
     if not isinstance(command.detail, WaitCall) or command.detail.name != wait.name:
-        raise Mismatch(instance.position, recorded, _in_words(command.kind, command.name, command.seq))
+        raise Mismatch(instance.position, recorded, in_words(command.kind, command.name, command.seq))
     if (command.detail.correlation_id, command.detail.deadline, command.detail.shared, command.detail.include_late) != (
         wait.correlation_id, wait.deadline, wait.shared, wait.include_late,
     ):  # fmt: skip
@@ -89,7 +89,7 @@ def expected_child(instance: Instance, child: StartedChild) -> Command | None:
     if command is None and child.seq <= instance.seq:
         return None
     if command is None or not isinstance(command.detail, ChildCall):
-        asked = _asked_instead(instance, child.seq) if command is None else _in_words(command.kind, command.name, command.seq)
+        asked = _asked_instead(instance, child.seq) if command is None else in_words(command.kind, command.name, command.seq)
         raise Mismatch(instance.position, f"the start of child {child.run_id!r} (command {child.seq})", asked)
     return command
 
@@ -121,7 +121,7 @@ def decoded(instance: Instance, entry: Entry, command: Command, value: Any, unse
 
 def recorded_as(entry: Entry) -> str:
     """Return an entry in words."""
-    return "a cancel" if entry.kind == Kind.CANCEL else _in_words(entry.kind, entry.name, entry.seq)
+    return "a cancel" if entry.kind == Kind.CANCEL else in_words(entry.kind, entry.name, entry.seq)
 
 
 def _check_follows(instance: Instance, entry: Entry) -> None:
@@ -129,7 +129,8 @@ def _check_follows(instance: Instance, entry: Entry) -> None:
         raise ValueError(f"entry {entry.position} at {entry.at} does not follow position {instance.position} at {instance.now}")
 
 
-def _in_words(kind: str, name: str, seq: int) -> str:
+def in_words(kind: str, name: str, seq: int) -> str:
+    """Return a command as people read it in the reason of a hold."""
     if kind == Kind.TIMER:
         return f"a timer (command {seq})"
     what = _WORDS.get(kind, str(kind))
@@ -137,7 +138,7 @@ def _in_words(kind: str, name: str, seq: int) -> str:
 
 
 def _difference(entry: Entry, command: Command) -> str:
-    asked = _in_words(command.kind, command.name, command.seq)
+    asked = in_words(command.kind, command.name, command.seq)
     if entry.kind != command.kind or entry.name != command.name:
         return asked
     return f"a timer for another time (command {command.seq})" if command.kind == Kind.TIMER else f"{asked} with other arguments"
@@ -148,7 +149,7 @@ def _asked_instead(instance: Instance, seq: int) -> str:
         return "nothing: it has ended"
     if seq <= instance.seq:
         return f"nothing: command {seq} has its outcome already or is no longer awaited"
-    awaited = ", ".join(_in_words(each.kind, each.name, each.seq) for each in list(instance.open.values())[:3])
+    awaited = ", ".join(in_words(each.kind, each.name, each.seq) for each in list(instance.open.values())[:3])
     return f"nothing of that number: it has asked for {instance.seq} commands and awaits {awaited or 'none of them'}"
 
 

@@ -80,4 +80,7 @@ class LeaseKeeper:
         self._reported = True
         frame = sys._current_frames().get(self._loop_thread)
         stack = "".join(traceback.format_stack(frame)) if frame else "(no stack)"
-        log.warning("the event loop has been blocked for %.1f s; blocking code belongs in a def step:\n%s", blocked / SECOND, stack)
+        log.warning(
+            "the event loop has been blocked for %.1f s: blocking code belongs in a def step, unless the whole process was stopped:\n%s",
+            blocked / SECOND, stack,
+        )  # fmt: skip

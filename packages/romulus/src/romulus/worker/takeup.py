@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from romulus.core.attempts import LossHold, after_loss
 from romulus.core.commands import Command, OperationCall, StepCall
 from romulus.core.errors import Mismatch
-from romulus.core.expecting import expected_wait
+from romulus.core.expecting import expected_wait, in_words
 from romulus.core.record import Armed, AttemptRow, HoldKind, Record
 from romulus.core.transition import CloseWait, Closing
 
@@ -138,8 +138,9 @@ def _asked(driver: RunDriver, seq: int, digest: str) -> Command | None:
     if command is None and seq <= driver.instance.seq:
         return None
     if command is None or not isinstance(command.detail, StepCall | OperationCall) or command.digest.hex() != digest:
-        asked = "nothing" if command is None else f"{command.kind} {command.name!r}"
-        raise Mismatch(driver.instance.position, f"an attempt at command {seq} with other name or arguments", asked)
+        asked = "nothing" if command is None else in_words(command.kind, command.name, command.seq)
+        recorded = f"an attempt at a step (command {seq}) that has another name or other arguments"
+        raise Mismatch(driver.instance.position, recorded, asked)
     return command
 
 
