@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -132,6 +133,21 @@ async def counts(n: int) -> int:
     if n < 3:
         romulus.continue_as_new(counts, n + 1)
     return n
+
+
+@romulus.workflow
+async def gives_up() -> str:
+    return await flaky(9)
+
+
+async def test_a_run_that_failed_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "romulus.worker")
+    async with world(tmp_path, gives_up) as here:
+        await here.worker()
+        run = await here.client.start(gives_up.options(id="g"))
+        with pytest.raises(romulus.RunFailed):
+            await run.result(timeout=30)
+        await eventually(lambda: "run 'g' failed: Refused: try 3" in caplog.text)
 
 
 async def test_a_failing_step_is_tried_again_with_growing_numbers(tmp_path: Path) -> None:

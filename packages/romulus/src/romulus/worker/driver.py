@@ -355,6 +355,8 @@ class RunDriver:
             self.instance.close()
         if run.status is RunStatus.HELD and transition.hold is not None:
             engine.executor.log_held(run.id, transition.hold[1])
+        if run.status is RunStatus.FAILED and transition.failure is not None:
+            engine.executor.log_failed(run.id, transition.failure)
         if run.status in TERMINAL or run.status is RunStatus.HELD:
             engine.store.hub.changed(run.namespace, run.id)
         if transition.change in GUARDS_CANCEL and transition.change is not Change.PARK and (transition.child or transition.parent):

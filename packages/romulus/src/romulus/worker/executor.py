@@ -13,7 +13,7 @@ from romulus.authoring.resource import ResourceSet
 from romulus.core.attempts import after_failure
 from romulus.core.commands import OperationCall, StepCall, StepSpec
 from romulus.core.errors import DefinitionError, SerializationError, StepTimeout, Undecodable, ValueTooLarge
-from romulus.core.failures import dump_failure
+from romulus.core.failures import describe_failure, dump_failure
 
 from .beats import Heartbeat, last_details
 from .engine import Engine, Outcome, TryAgain, Work
@@ -93,6 +93,14 @@ class Executor:
     def log_held(self, run_id: str, reason: str) -> None:
         """Tell the operator of a run that waits for a person."""
         log.warning("run %r is held: %s", run_id, reason)
+
+    def log_failed(self, run_id: str, failure: bytes) -> None:
+        """Tell the operator of a run that failed: whoever started it may not be there any more."""
+        try:
+            why = describe_failure(self._engine.registry.vault.open(failure, "failure"))
+        except Undecodable as error:
+            why = f"({error})"
+        log.info("run %r failed: %s", run_id, why)
 
     def log_stuck(self, run_id: str, error: str) -> None:
         """Tell the operator of a run that cannot even be held."""
