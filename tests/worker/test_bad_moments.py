@@ -61,6 +61,20 @@ async def bears(kind: str) -> str:
 
 
 @romulus.step(retry=Retry(max_attempts=1))
+def exhausted() -> int:
+    return next(iter(()))
+
+
+@romulus.workflow
+def takes_the_first() -> str:
+    try:
+        exhausted()
+    except RuntimeError as error:
+        return str(error)
+    return "nothing"
+
+
+@romulus.step(retry=Retry(max_attempts=1))
 async def pays() -> str:
     CALLS.append("paid")
     Moody.away = True
@@ -84,6 +98,12 @@ async def test_a_step_without_awaits_may_raise_what_is_no_exception(tmp_path: Pa
     async with world(tmp_path, bears) as w:
         await w.worker()
         assert await (await w.client.start(bears, kind)).result(timeout=20) != "nothing"
+
+
+async def test_a_def_step_that_raises_stop_iteration_fails(tmp_path: Path) -> None:
+    async with world(tmp_path, takes_the_first) as w:
+        await w.worker()
+        assert "StopIteration" in await (await w.client.start(takes_the_first)).result(timeout=20)
 
 
 async def test_an_outcome_that_the_codec_cannot_encode_now_is_recorded_later(tmp_path: Path) -> None:

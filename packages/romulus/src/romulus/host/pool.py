@@ -75,6 +75,10 @@ def _perform(future: Future[Any], call: Callable[[], Any]) -> None:
         return
     try:
         result = call()
+    except StopIteration as error:  # no asyncio future takes one: whoever awaits it would wait for ever
+        raised = RuntimeError(f"the call raised StopIteration({error.value!r})")
+        raised.__cause__ = error
+        future.set_exception(raised)
     except BaseException as error:  # noqa: BLE001 - handed on, whatever it is
         future.set_exception(error)
     else:
