@@ -29,6 +29,7 @@ class Plan:
     claims: int = 200
     flat_steps: int = 20_000  # RB-35
     fan_out: int = 10_000
+    unknown: int = 10_000  # operations
     writers: int = 4  # processes, for lease renewal
     writing_s: float = 20.0
     lease_s: float = 2.0  # the least there is: renewals and takeovers are measured with it
@@ -37,7 +38,7 @@ class Plan:
 QUICK = Plan(
     batches=1, appends=50, commits=((1, 20), (10, 10), (100, 5), (1_000, 2)), runs=10, steps=3, one_step_runs=20, single_runs=10,
     steps_in_a_row=20, histories=(20, 40), parked_runs=50, events=5, sleeping_runs=100, parked_rows=(10, 1_000), claims=10,
-    flat_steps=100, fan_out=50, writers=2, writing_s=2.0,
+    flat_steps=100, fan_out=50, unknown=100, writers=2, writing_s=2.0,
 )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import romulus
 Small: TypeAlias = dict[str, int | bool | str]  # the result of a trivial step, alike in every peer's driver
 
 DAY_S = 86_400
+LOOKUP_S = 0.05
 EVENT = "go"
 MARK = "STEP"  # what a process prints when the step that is waited for executes
 stamps: list[float] = []  # perf_counter at the beginning of each stamped step
@@ -45,6 +46,36 @@ async def in_a_row(steps: int) -> Small:
     for i in range(steps):
         last = await trivial(i)
     return last
+
+
+@romulus.operation(idempotent=True)
+async def write(op: romulus.Operation, i: int) -> Small:
+    return {"i": i, "ok": True, "name": "step"}
+
+
+@romulus.operation(timeout=5)
+async def lost(op: romulus.Operation, i: int) -> int:
+    """Never learn what became of it."""
+    raise TimeoutError
+
+
+@lost.lookup
+async def find_lost(op: romulus.Operation, i: int) -> romulus.LookupResult[int]:
+    await asyncio.sleep(LOOKUP_S)
+    return romulus.Applied(i)
+
+
+@romulus.workflow
+async def writes_in_a_row(writes: int) -> Small:
+    last: Small = {}
+    for i in range(writes):
+        last = await write(i)
+    return last
+
+
+@romulus.workflow
+async def lost_writes(writes: int) -> int:
+    return len(await asyncio.gather(*(lost(i) for i in range(writes))))
 
 
 @romulus.workflow
@@ -84,4 +115,4 @@ async def sleeping() -> None:
     await asyncio.sleep(DAY_S)
 
 
-WORKFLOWS = (in_a_row, stamped_row, fan_out, marked, parked, resumed, sleeping)
+WORKFLOWS = (in_a_row, stamped_row, fan_out, marked, parked, resumed, sleeping, writes_in_a_row, lost_writes)

@@ -26,7 +26,8 @@ class Plan:
 @romulus.resource
 async def crm() -> AsyncIterator[httpx.AsyncClient]:
     """The connection to the CRM."""
-    async with httpx.AsyncClient(base_url=os.environ.get("CRM_URL", "http://127.0.0.1:8765"), timeout=2) as client:
+    url, hooks = os.environ.get("CRM_URL", "http://127.0.0.1:8765"), romulus.http.recorder()
+    async with httpx.AsyncClient(base_url=url, timeout=2, event_hooks=hooks) as client:
         yield client
 
 

@@ -66,3 +66,12 @@ def test_importing_it_imports_no_httpx() -> None:
     code = "import sys, romulus.http; print('httpx' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+async def test_the_recorder_hides_what_may_be_secret_and_keeps_nothing_outside_of_a_run() -> None:
+    hidden = romulus.http._headers(httpx.Headers({"Authorization": "Bearer s3", "Set-Cookie": "s3", "X-Api-Key": "s3", "Accept": "all"}))
+    assert hidden == {"authorization": "…", "set-cookie": "…", "x-api-key": "…", "accept": "all"}
+    for hook in romulus.http.recorder()["request"]:
+        await hook(REQUEST)
+    for hook in romulus.http.recorder(blocking=True)["request"]:
+        hook(REQUEST)

@@ -159,3 +159,15 @@ async def test_a_run_in_review_is_shown_as_held(tmp_path: Path, provider: Provid
         await eventually(lambda: here.rows("SELECT 1 FROM operations WHERE state = 'unknown'") != [])
         assert (await here.client.get("u").describe()).status in (RunStatus.WAITING, RunStatus.RUNNING)
         assert worker in here.workers
+
+
+async def test_what_went_over_the_wire_is_kept_in_the_history_without_secrets(tmp_path: Path, provider: Provider) -> None:
+    provider.behave({"drop_answers": 1})
+    async with crm_world(tmp_path) as here:
+        assert await upgraded(here) == "ada has pro"
+        await eventually(lambda: here.rows("SELECT 1 FROM operation_notes WHERE kind = 'exchange'") != [])
+        (operation,) = await here.client.operations()
+        (kept,) = [line for line in (await here.client.operation(operation.id)).history if line.kind == "exchange"]
+        (sent,) = kept.detail["exchanges"]
+        assert sent["sent"].endswith("/plans")
+        assert sent["headers"]["idempotency-key"] == operation.id

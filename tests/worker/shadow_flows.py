@@ -126,5 +126,22 @@ async def spins() -> None:
         pass
 
 
-WORKFLOWS = [set_order, hash_branch, remembers, parks_unsorted, patient, plain, long, naps, returns, spins_there, spins]
+@romulus.operation(timeout=5)
+async def write(op: romulus.Operation, name: str) -> str:
+    if name == "lost":
+        raise TimeoutError
+    return f"{name} written"
+
+
+@write.lookup
+async def find(op: romulus.Operation, name: str) -> romulus.LookupResult[str]:
+    return romulus.Applied(f"{name} found")
+
+
+@romulus.workflow
+async def writes() -> list[str]:
+    return [await write("plain"), await write("lost"), await send("after")]
+
+
+WORKFLOWS = [set_order, hash_branch, remembers, parks_unsorted, patient, plain, long, naps, returns, spins_there, spins, writes]
 app = romulus.App(workflows=WORKFLOWS)

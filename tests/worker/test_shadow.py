@@ -238,3 +238,14 @@ async def test_a_worker_that_stops_leaves_no_second_interpreter_even_one_that_sp
 
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+async def test_operations_are_followed_and_sent_by_the_worker_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with development(tmp_path) as (w, shadow):
+        handle = await w.client.start(flows.writes.options(id="r"))
+
+        assert await handle.result(timeout=30) == ["plain written", "lost found", "after"]
+
+        await eventually(lambda: shadow.ready == 1)
+        assert complaints(caplog) == []
+        assert w.rows("SELECT name, sends, state FROM operations") == [("write", 1, "confirmed")] * 2

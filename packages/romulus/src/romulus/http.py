@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterable
+from typing import TYPE_CHECKING, Any
 
+from romulus.authoring.current import attempt_var
 from romulus.core.errors import NotSent, Rejected
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ IN_PROGRESS = 409  # the first request with the key is still being worked
 TOO_MANY = 429
 TOO_EARLY = 425
 REQUEST_TIMEOUT = 408
+SECRET = ("auth", "cookie", "token", "secret", "api-key", "signature")  # in names of headers
 
 
 class NoAnswer(Exception):
@@ -25,6 +27,17 @@ class NoAnswer(Exception):
 def headers(op: Operation) -> dict[str, str]:
     """Return the header that carries the operation's ID as its idempotency key."""
     return {"Idempotency-Key": op.id}
+
+
+def recorder(*, blocking: bool = False) -> dict[str, list[Callable[..., Any]]]:
+    """Return event hooks for an `httpx.AsyncClient` (*blocking*: an `httpx.Client`) that keep each exchange as evidence of the operation.
+
+    Method, URL without its query, status and headers are kept, those that may hold a secret hidden; bodies are not. They stand in the
+    operation's history: `httpx.AsyncClient(event_hooks=romulus.http.recorder())`.
+    """
+    if blocking:
+        return {"request": [_keep_request], "response": [_keep_response]}
+    return {"request": [_async(_keep_request)], "response": [_async(_keep_response)]}
 
 
 def outcome(value: httpx.Response | Exception, /, *, not_applied: Iterable[int] = ()) -> httpx.Response:
@@ -53,6 +66,31 @@ def outcome(value: httpx.Response | Exception, /, *, not_applied: Iterable[int] 
     if value.is_client_error and status not in (REQUEST_TIMEOUT, IN_PROGRESS, TOO_EARLY):
         raise Rejected(_sentence(value))
     raise NoAnswer(_sentence(value))
+
+
+def _async(keep: Callable[[Any], None]) -> Callable[[Any], Coroutine[Any, Any, None]]:
+    async def hook(exchanged: Any) -> None:
+        keep(exchanged)
+
+    return hook
+
+
+def _keep_request(request: httpx.Request) -> None:
+    _keep({"sent": f"{request.method} {request.url.copy_with(query=None)}", "headers": _headers(request.headers)})
+
+
+def _keep_response(response: httpx.Response) -> None:
+    _keep({"answered": response.status_code, "headers": _headers(response.headers)})
+
+
+def _keep(exchange: dict[str, object]) -> None:
+    attempt = attempt_var.get()
+    if attempt is not None:
+        attempt.keep(exchange)
+
+
+def _headers(headers: httpx.Headers) -> dict[str, str]:
+    return {name: "…" if any(part in name for part in SECRET) else value for name, value in headers.items()}
 
 
 def _meaning(error: Exception) -> Exception:

@@ -28,7 +28,8 @@ class Attempt:
     """One try at a step, as its body sees it through `current_attempt()`."""
 
     __slots__ = (
-        "_beat", "_connection", "_key", "_seed", "cancelled", "fence", "last_heartbeat", "number", "resources", "run", "seq", "step",
+        "_beat", "_connection", "_keep", "_key", "_seed", "cancelled", "fence", "last_heartbeat", "number",
+        "resources", "run", "seq", "step",
     )  # fmt: skip
 
     run: RunInfo
@@ -54,10 +55,11 @@ class Attempt:
         resources: ResourceSet | None = None,
         beat: Callable[[object], None] | None = None,
         key: str | None = None,
+        keep: Callable[[dict[str, object]], None] | None = None,
     ) -> None:
         self.run, self.step, self.seq, self.number, self.fence = run, step, seq, number, fence
         self.cancelled, self.last_heartbeat, self.resources = False, last_heartbeat, resources
-        self._seed, self._connection, self._beat, self._key = seed, connection, beat, key
+        self._seed, self._connection, self._beat, self._key, self._keep = seed, connection, beat, key, keep
 
     @property
     def run_id(self) -> str:
@@ -88,6 +90,11 @@ class Attempt:
         """
         if self._beat is not None:
             self._beat(details)
+
+    def keep(self, exchange: dict[str, object]) -> None:
+        """Keep what went over the wire as evidence of the operation that this is a send of; a step keeps nothing."""
+        if self._keep is not None:
+            self._keep(exchange)
 
     def __repr__(self) -> str:
         return f"<attempt {self.number} at step {self.step!r} of run {self.run.id!r}>"

@@ -237,6 +237,7 @@ class ReportKind(StrEnum):
     CALLED_APPLIED = "callback: applied"
     CALLED_ABSENT = "callback: not applied"
     CALLED_UNKNOWN = "callback: unknown"
+    EXCHANGE = "exchange"  # what went over the wire, redacted: never more than evidence
     KEY = "send under the key"  # nothing can be asked, the provider knows the key
     STUCK = "nothing to ask"  # nothing can be asked, and no key has room
     RESOLVED_APPLIED = "resolved: applied"
@@ -287,6 +288,8 @@ def decide(row: OperationRow, report: Report, now: int) -> Decided:
     Raises:
         OperationConflict: a person's word that comes too late; nothing is changed.
     """
+    if report.kind is R.EXCHANGE:
+        return Decided(row, report.kind, changed=False)
     if report.kind in _PEOPLE:
         cleared = replace(row, cleared=report.kind is R.RESOLVED_ABSENT, fence=row.fence + 1)  # a claim on it is over
         return _moved(cleared, report, after(row.state, _PEOPLE[report.kind], row.id), now, body=report.body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from romulus.authoring.current import Attempt, attempt_var
@@ -45,6 +45,7 @@ class Send:
     free: Callable[[], object]  # once, when nothing of the body runs any more
     handle: Any = None
     told: bool = False
+    exchanges: list[dict[str, object]] = field(default_factory=list[dict[str, object]])  # over the wire, redacted
 
 
 class Sender:
@@ -63,7 +64,9 @@ class Sender:
             self._end(send, self._failed(spec, Ending.NOT_SENT_LAST, error))
             return
         op = send.operation
-        token = Attempt(send.run, spec.name, send.seq, op.attempt, op.fence, b"", key=op.id, resources=self._resources)
+        token = Attempt(
+            send.run, spec.name, send.seq, op.attempt, op.fence, b"", key=op.id, resources=self._resources, keep=send.exchanges.append
+        )
         send.context.run(attempt_var.set, token)
         if not spec.is_async:
             self._in_thread(send, args, kwargs)
@@ -117,6 +120,8 @@ class Sender:
 
     def _tell(self, send: Send, sent: Sent) -> None:
         send.told = True
+        if send.exchanges:
+            self._engine.operations.exchanged(send)
         send.ended(sent)
 
     def returned(self, spec: OperationSpec, value: object) -> Sent:

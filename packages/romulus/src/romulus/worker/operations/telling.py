@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,6 +75,11 @@ class Operations:
         body = b"" if kind is ReportKind.NO_ANSWER else sent.body
         who = self._engine.owner.id
         self._spawn(Report(send.run.namespace, send.operation.id, kind, who, fence, body, note=sent.body, applied=sent.applied))
+
+    def exchanged(self, send: Send) -> None:
+        """Keep what went over the wire for a send."""
+        detail = json.dumps({"attempt": send.operation.attempt, "exchanges": send.exchanges}, default=str)
+        self._spawn(Report(send.run.namespace, send.operation.id, ReportKind.EXCHANGE, self._engine.owner.id, detail=detail))
 
     def salvage(self, driver: RunDriver, refused: Transition | None) -> None:
         """Report the outcomes that a driver about to be dropped has in hand: of its refused transition, and queued behind it."""
