@@ -250,3 +250,25 @@ async def test_a_worker_that_stops_while_it_registers_afresh_leaves_no_row(tmp_p
             await asyncio.sleep(0)
         assert w.rows("SELECT id FROM workers WHERE NOT dead AND id = ?", worker.id) == []
         assert not worker._tasks  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("call", ["match", "sweep", "apply"])
+async def test_a_worker_stops_although_a_cancellation_gets_lost(tmp_path: Path, call: str) -> None:
+    async with world(tmp_path, sleeps_beside_a_step) as w:
+        worker = await w.worker(poll=20_000, sweep=20_000)
+        real = getattr(worker.store, call)
+
+        async def deaf(*given: Any, **named: Any) -> Any:
+            CALLS.append(call)
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                setattr(worker.store, call, real)
+            return await real(*given, **named)
+
+        setattr(worker.store, call, deaf)
+        await w.client.start(sleeps_beside_a_step)
+        await eventually(lambda: call in CALLS)
+        await asyncio.wait_for(worker.crash(), 20)
+        await worker.store.close()
+        w.workers.remove(worker)

@@ -11,6 +11,7 @@ from romulus.core.machine import Change, RunStatus, after
 from romulus.core.record import Record
 from romulus.store.contract import ClaimRequest
 
+from .ending import end
 from .engine import Engine
 from .memory import Memory
 from .patience import forever
@@ -53,8 +54,7 @@ class Claimer:
         self._stopped = True
         self._poked.set()
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end([self._task])
 
     def poke(self) -> None:
         """Look soon."""

@@ -13,6 +13,7 @@ from romulus.core.ports import Host
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import BatchRejected, Store
 
+from .ending import end
 from .pause import pause
 from .settings import WorkerSettings
 
@@ -50,8 +51,7 @@ class Committer:
     async def stop(self) -> None:
         """Stop at once; what is not written yet stays unwritten."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end([self._task])
 
     async def drained(self) -> None:
         """Wait until everything submitted has its answer."""

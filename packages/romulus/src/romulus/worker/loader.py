@@ -13,6 +13,7 @@ from romulus.core.record import Entry, Record
 
 from . import holding, takeup
 from .driver import RunDriver
+from .ending import end
 from .engine import Engine
 from .memory import Memory
 from .patience import patient
@@ -65,9 +66,7 @@ class Loader:
 
     async def stop(self) -> None:
         """Give up what is being replayed."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
 
     def _begin(self, record: Record) -> None:
         """Take up a run without entries: its first activation is a replay only if other code has made it before."""

@@ -10,6 +10,7 @@ from romulus.core.machine import Change, RunStatus, after
 from romulus.core.record import Run, WorkerRow
 
 from .claiming import Claimer
+from .ending import end
 from .engine import Engine
 from .patience import forever
 from .pause import pause
@@ -41,9 +42,7 @@ class Maintenance:
 
     async def stop(self) -> None:
         """End."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
 
     async def sweep(self) -> None:
         """Free the runs of dead workers, and note who else lives."""

@@ -22,6 +22,7 @@ from romulus.store.contract import Lease, Store
 from .claiming import Claimer
 from .committer import Committer
 from .driver import RunDriver
+from .ending import end
 from .engine import Engine, Observer
 from .executor import Executor
 from .giveup import unopened
@@ -147,10 +148,7 @@ class Worker:
 
     async def _end_tasks(self) -> None:
         """End what still waits for the store: registered afresh after this, the worker would live on as a row."""
-        tasks = sorted(self._tasks, key=asyncio.Task.get_name)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(sorted(self._tasks, key=asyncio.Task.get_name))
 
     # ---- what its runs ask of it (engine.Owner) ----------------------------------------------------
 
