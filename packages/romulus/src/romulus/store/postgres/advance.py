@@ -26,9 +26,11 @@ GUARDED: Final[LiteralString] = (
 )
 LEAVING: Final[LiteralString] = ", leaves boolean, excluded text, hold_kind text, hold_reason text, finished boolean, wake bigint"
 BEGINNING: Final[LiteralString] = ", begins boolean, new_workflow text, new_version text, new_started_at bigint, new_position integer"
+# Only the key is there to join by: by the owner, the planner once compared each run of a worker with each of its batch.
 GUARDS: Final[LiteralString] = (
-    "r.key = t.run AND r.owner = t.owner AND r.fence = t.fence AND r.revision = t.revision AND r.generation = t.generation "
-    "AND (t.cancel_seq IS NULL OR r.cancel_seq = t.cancel_seq) AND (t.not_before IS NULL OR t.not_before <= c.now)"
+    "r.key = t.run AND (r.owner = t.owner) IS TRUE AND (r.fence = t.fence) IS TRUE AND (r.revision = t.revision) IS TRUE "
+    "AND (r.generation = t.generation) IS TRUE AND (t.cancel_seq IS NULL OR r.cancel_seq = t.cancel_seq) "
+    "AND (t.not_before IS NULL OR t.not_before <= c.now)"
 )
 WRITTEN: Final[LiteralString] = (
     "status = t.status, revision = r.revision + 1, armed = t.armed, last_transition = t.id, updated_at = c.now, "

@@ -23,13 +23,16 @@ CONNECT_ERRORS: Final = (
 PINNED: Final[LiteralString] = (
     "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE; "
     "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; "
-    "SET synchronous_commit = on; SET plan_cache_mode = force_generic_plan; SET enable_seqscan = off; SET jit = off; "
+    "SET synchronous_commit = on; SET plan_cache_mode = force_generic_plan; "
+    "SET enable_seqscan = off; SET enable_mergejoin = off; SET jit = off; "
     "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET timezone = 'UTC'"
 )
 # The same for one transaction, behind a pooler that hands each transaction another session.
 BEGIN: Final[LiteralString] = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 BEGIN_POOLED: Final[LiteralString] = (
-    BEGIN + "; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '1500ms'; SET LOCAL enable_seqscan = off; SET LOCAL jit = off"
+    BEGIN
+    + "; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '1500ms'; "
+    "SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off"
 )
 
 
