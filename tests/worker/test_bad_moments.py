@@ -179,3 +179,72 @@ async def test_a_def_transactional_step_past_its_timeout_writes_nothing_and_keep
         assert await (await w.client.start(has_late_writer, busy)).result(timeout=20) == "timed out"
         await eventually(lambda: "ended" in CALLS)
         assert w.rows("SELECT name FROM sqlite_master WHERE name = 'effects'") == []
+
+
+@romulus.step
+async def one() -> None:
+    CALLS.append("one")
+
+
+@romulus.step
+async def gated() -> None:
+    CALLS.append("gated")
+    await GATE.wait()
+
+
+@romulus.workflow
+async def ends_after_a_step() -> str:
+    await one()
+    event = await romulus.wait_for_event("go", correlation_id="c", type=str)
+    return event.payload
+
+
+@romulus.workflow
+async def waits_in_a_step() -> str:
+    await gated()
+    return "done"
+
+
+@pytest.mark.parametrize("call", ["history", "take_up"])
+async def test_a_run_that_a_defect_keeps_from_being_taken_up_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    async with world(tmp_path, ends_after_a_step) as w:
+        lost = await w.worker()
+        handle = await w.client.start(ends_after_a_step.options(id="r"))
+        await w.until("r", "waiting")
+        await w.kill(lost)
+
+        def broken(*given: Any) -> Any:
+            raise ZeroDivisionError("a defect")
+
+        worker = await w.worker()
+        if call == "history":
+            monkeypatch.setattr(worker.store, "history", broken)
+        else:
+            monkeypatch.setattr("romulus.worker.takeup.take_up", broken)
+        await w.client.send_event("go", "now", correlation_id="c")
+        held = await w.until("r", "held")
+        assert held.hold_reason is not None
+        assert "ZeroDivisionError: a defect" in held.hold_reason
+
+        monkeypatch.undo()
+        CALLS.append("back")
+        await handle.release()
+        assert await handle.result(timeout=20) == "now"
+    assert CALLS.count("one") == 1
+
+
+async def test_a_run_that_cannot_be_taken_anew_goes_on_under_another_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(tmp_path, waits_in_a_step) as w:
+        worker = await w.worker()
+        handle = await w.client.start(waits_in_a_step)
+        await eventually(lambda: "gated" in CALLS)
+
+        def broken(*given: Any) -> Any:
+            raise ZeroDivisionError("a defect")
+
+        monkeypatch.setattr(worker.store, "reclaim", broken)
+        (driver,) = worker.memory.active.values()
+        worker.rebuild(driver)
+        GATE.set()
+        assert await handle.result(timeout=20) == "done"
+    assert CALLS == ["gated", "gated"]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from romulus.core.errors import RomulusError, UnknownWorkflow
 from romulus.core.ports import Host
-from romulus.core.record import Entry, Record
+from romulus.core.record import Entry, HoldKind, Record
 
 from . import holding, takeup
 from .driver import RunDriver
@@ -19,6 +19,7 @@ from .memory import Memory
 from .patience import patient
 
 T = TypeVar("T")
+log = logging.getLogger("romulus.worker")
 
 
 class Loader:
@@ -83,13 +84,24 @@ class Loader:
             return None
         try:
             driver = RunDriver.of(self._engine, record)
-        except (RomulusError, UnknownWorkflow) as error:
+        except Exception as error:  # noqa: BLE001  its code, its codec or what is stored: a run in nobody's memory stays claimed for good
             self._give_up(record, error)
             return None
         self._memory.enter(driver)
         return driver
 
     def _finish(self, driver: RunDriver, record: Record) -> None:
+        try:
+            self._take_up(driver, record)
+        except Exception as error:  # noqa: BLE001
+            self._failed(driver, error)
+
+    def _failed(self, driver: RunDriver, error: Exception) -> None:
+        """Hold a run that a defect keeps from being taken up: it would be claimed for good and go no further."""
+        log.error("run %r cannot be taken up", driver.run.id, exc_info=error)
+        driver.hold(HoldKind.COMMIT, f"it could not be taken up: {type(error).__name__}: {error}")
+
+    def _take_up(self, driver: RunDriver, record: Record) -> None:
         try:
             driver.replay_end(known=record.run.digest != "")
         except holding.HELD as error:
@@ -118,6 +130,10 @@ class Loader:
         except holding.HELD as error:
             reason = error
             await in_callback(host, lambda: takeup.refuse(driver, reason))
+            return
+        except Exception as error:  # noqa: BLE001
+            defect = error
+            await in_callback(host, lambda: self._failed(driver, defect))
             return
         await in_callback(host, lambda: self._finish(driver, record))
 

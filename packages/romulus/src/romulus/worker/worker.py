@@ -257,8 +257,14 @@ class Worker:
         """Take a new fence under the very claim that was refused: this worker may have taken the run anew meanwhile."""
         try:
             return await self.store.reclaim(run.key, self.id, run.fence)
+        except StoreUnavailable:
+            raise
         except CommitUnknown:
             self.doubt()  # the run may be owned under a fence that nobody here knows
+            return None
+        except Exception:
+            log.exception("run %r cannot be taken anew", run.id)
+            self.doubt()  # nobody here has it, and it is claimed in this worker's name
             return None
 
     def _unopened(self, record: Record, error: BaseException) -> None:
