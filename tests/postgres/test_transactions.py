@@ -144,3 +144,10 @@ async def test_a_run_with_transactional_steps_writes_each_once(database: Databas
     async with app.worker(concurrency=5), app.client() as client:
         assert await (await client.start(booking, "x")).result(timeout=20) == "x2"
     assert bookings() == ["x", "x2"]
+
+
+async def test_the_steps_own_statements_are_planned_as_everybodys_are(store: PostgresStore) -> None:
+    transaction = await store.transaction()
+    for setting, expected in {"enable_seqscan": "on", "plan_cache_mode": "auto", "enable_mergejoin": "on"}.items():
+        assert await transaction.connection.fetchval(f"SHOW {setting}") == expected
+    await transaction.rollback()

@@ -30,8 +30,7 @@ PINNED: Final[LiteralString] = (
 # The same for one transaction, behind a pooler that hands each transaction another session.
 BEGIN: Final[LiteralString] = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 BEGIN_POOLED: Final[LiteralString] = (
-    BEGIN
-    + "; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '1500ms'; "
+    BEGIN + "; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '1500ms'; "
     "SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off"
 )
 

@@ -15,6 +15,11 @@ from .pool import DRIVER_ERRORS, Pool
 from .session import OwnSession
 
 NUMBER: Final[LiteralString] = "SELECT pg_current_xact_id()::text"
+# The step's own statements are planned as everybody's are; ours, which come last, as ours.
+THEIRS: Final[LiteralString] = (
+    "SET LOCAL enable_seqscan = DEFAULT; SET LOCAL enable_mergejoin = DEFAULT; SET LOCAL plan_cache_mode = DEFAULT; SET LOCAL jit = DEFAULT"
+)
+OURS: Final[LiteralString] = "SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off"
 CLEAN: Final[LiteralString] = "CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES"
 
 
@@ -33,6 +38,7 @@ class PostgresTransaction:
         session = await self._stack.enter_async_context(self._steps.taken())
         try:
             await self._steps.begin(session)
+            await session.plain("step.theirs", THEIRS)
             self._number = await session.value("step.begin", NUMBER)
         except BaseException as error:
             await self._leave(error)
@@ -73,6 +79,7 @@ class PostgresTransaction:
         """Write the transition where the step wrote: in the transaction that was begun for it."""
         if not session.connection.is_in_transaction() or await session.value("step.number", NUMBER) != self._number:
             raise BatchRejected("the step's body ended the transaction itself: leave BEGIN, COMMIT and ROLLBACK to the engine")
+        await session.plain("step.ours", OURS)
         return bool(await write_all(session, [transition]))
 
     async def _leave(self, error: BaseException | None) -> None:
