@@ -108,3 +108,30 @@ async def test_a_stop_past_its_grace_releases_the_claim_at_once(tmp_path: Path) 
 
         assert await handle.result(timeout=20) == 20
     assert CALLS[-1] == ("blocked", 2)
+
+
+async def test_deploys_that_cut_an_attempt_off_never_hold_the_run(tmp_path: Path) -> None:
+    async with world(tmp_path, chain) as w:
+        handle = await w.client.start(chain.options(id="r"), 1)
+        for deploy in range(1, 8):
+            worker = await w.worker()
+            await eventually(lambda deploy=deploy: ("blocked", deploy) in CALLS)  # type: ignore[misc]
+            (pending,) = (await handle.describe()).pending
+            assert (pending.name, pending.attempt, pending.state) == ("blocked", deploy, "armed")
+            await w.stop(worker, grace=0)
+        GATE.set()
+        await w.worker()
+
+        assert await handle.result(timeout=20) == 20
+    assert [("first", 1), *(("blocked", attempt) for attempt in range(1, 9))] == CALLS
+
+
+async def test_a_stop_that_cuts_off_a_step_with_one_attempt_leaves_it_to_a_person(tmp_path: Path) -> None:
+    async with world(tmp_path, careful) as w:
+        worker = await w.worker()
+        await w.client.start(careful.options(id="r"), 1)
+        await eventually(lambda: ("once", 1) in CALLS)
+        await w.stop(worker, grace=0)
+        await w.worker()
+        held = await w.until("r", "held")
+        assert "one attempt only" in (held.hold_reason or "")

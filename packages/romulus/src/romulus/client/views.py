@@ -10,7 +10,7 @@ from typing import Any, cast
 from romulus.core.duration import to_datetime
 from romulus.core.machine import CLAIMABLE, LIVE, RunStatus
 from romulus.core.operations import OperationRow
-from romulus.core.record import AttemptRow, Entry, Generation, Kind, OpenWait, Record, Run, StartedChild, WorkerRow
+from romulus.core.record import Armed, AttemptRow, Entry, Generation, Kind, OpenWait, Record, Run, StartedChild, WorkerRow
 from romulus.store.contract import Evidence, StoredEvent, StoredWait
 
 from .reading import Reader
@@ -90,12 +90,12 @@ def pending_view(record: Record, reader: Reader) -> tuple[PendingCommand, ...]:
 
 
 def armed_view(run: Run, errors: dict[int, str] | None = None) -> tuple[PendingCommand, ...]:
-    """Return the attempts that may have begun under the last claim. Their names are not in the record yet."""
+    """Return the attempts that may have begun under the last claim."""
     if run.status not in LIVE:
         return ()
     return tuple(
-        PendingCommand(seq, "step", "", number, "armed", None, None, (errors or {}).get(seq))
-        for seq, number, _ in json.loads(run.armed or "[]")
+        PendingCommand(armed.seq, "step", armed.name, armed.number, "armed", None, None, (errors or {}).get(armed.seq))
+        for armed in (Armed(*fields) for fields in json.loads(run.armed or "[]"))
     )
 
 

@@ -50,6 +50,7 @@ class Armed(NamedTuple):
     seq: int
     number: int  # the attempt's number, 1 the first
     digest: str  # the command's digest in hex
+    name: str = ""  # the step's or operation's, for people
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ class Run:
     cancel_seq: int  # cancel requests accepted so far in this generation
     cancel_reason: str
     last_transition: int  # ID of the last transition applied
-    armed: str  # JSON [[seq, number, digest], …]: attempts that may have begun under the last claim
+    armed: str  # JSON [[seq, number, digest, name], …]: attempts that may have begun under the last claim
     losses: int  # claims lost without progress
     wake_at: int | None  # store µs: due time of a scheduled, pending or parked run; None while nothing is due
     priority: int

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from romulus.core.commands import Cancelled, Command, Continued, Failed, OperationCall, Outcome, Returned
+from romulus.core.commands import Cancelled, Command, Continued, Failed, OperationCall, Outcome, Returned, StepCall
 from romulus.core.digests import input_digest
 from romulus.core.errors import RomulusError, SerializationError
 from romulus.core.failures import dump_failure
 from romulus.core.machine import Change
-from romulus.core.record import HoldKind
+from romulus.core.record import AttemptRow, HoldKind
 from romulus.core.seeds import Seeds
 from romulus.core.transition import CloseWait, Closing, NewGeneration, Transition
 
@@ -72,13 +74,18 @@ def _take_slot(driver: RunDriver) -> bool:
 def _arm_one(driver: RunDriver, draft: Draft, command: Command) -> None:
     row = driver.rows.get(command.seq)
     number = row.number + 1 if row is not None else 1
-    fragment = f'[{command.seq},{number},"{command.digest.hex()}"]'
+    fragment = f'[{command.seq},{number},"{command.digest.hex()}",{_quoted(command.name)}]'
     work = Work(driver, command, number, row, fragment)
     driver.armed[command.seq] = work
     if isinstance(command.detail, OperationCall):
         arming.armed(driver, draft, work)
     draft.arms.append(work)
     draft.changed = True
+
+
+@lru_cache(maxsize=1_000)
+def _quoted(name: str) -> str:
+    return json.dumps(name)
 
 
 def armed_text(driver: RunDriver) -> str:
@@ -108,13 +115,29 @@ def _park(driver: RunDriver, draft: Draft) -> Transition:
 
 
 def freed(driver: RunDriver, draft: Draft, excluded: str | None) -> Transition:
-    """Return the transition that gives the run back: attempts whose body never began are un-armed."""
+    """Return the transition that gives the run back: attempts whose body never began are un-armed.
+
+    An attempt that is cut off because this worker stops is not the run's fault: it keeps its number and counts against no limit,
+    unless the step allows one attempt only, which the next claim holds.
+    """
+    for work in [work for work in driver.armed.values() if work.begun]:
+        _cut_off(driver, draft, work)
     for seq in [seq for seq, work in driver.armed.items() if not work.begun]:
         work = driver.armed.pop(seq)
         if isinstance(work.command.detail, OperationCall):
             arming.unarm(driver, draft, work)
         driver.engine.executor.withdraw(work)
     return _seal(driver, draft, Change.FREE, wake_at=0, excluded=excluded)
+
+
+def _cut_off(driver: RunDriver, draft: Draft, work: Work) -> None:
+    detail, seq, row = work.command.detail, work.command.seq, work.row
+    if not isinstance(detail, StepCall) or detail.spec.retry.max_attempts == 1:
+        return
+    failures, losses, beat = (row.failures, row.losses, row.heartbeat) if row is not None else (0, 0, b"")
+    now = driver.engine.store.estimated_now()
+    draft.remember(AttemptRow(seq, work.command.digest.hex(), work.number, failures, losses, now, b"", work.heartbeat or beat))
+    driver.engine.executor.withdraw(driver.armed.pop(seq))
 
 
 def _end(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
