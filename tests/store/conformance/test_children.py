@@ -6,15 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
-
 from romulus.core.machine import Change, RunStatus
 from romulus.core.record import Message, Record, Run, Taken
 from romulus.core.requests import close_child, request_cancel, terminate
 from romulus.core.transition import Attach, CloseChild, NewChild, NewGeneration, Transition, Verdict
 from romulus.store.contract import Store
 from tests.store.kit import SECOND, MovableHost, advance, again, claim, claimed, entry, new_run, park, succeed
-
 
 SERVES = [("order", "1", "3.11:here"), ("item", "1", "3.11:here")]
 
