@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any, cast
 
@@ -211,6 +212,8 @@ async def test_a_step_that_could_not_be_armed_is_armed_once_the_lease_is_renewed
         monkeypatch.setattr(worker, "may_arm", lambda: False)
         while len(await handle.history()) < 1:
             await asyncio.sleep(0.01)
+        ((armed,),) = w.rows("SELECT armed FROM runs")
+        assert len(json.loads(armed)) == 1  # the lease may be over before the body begins
         monkeypatch.undo()
         await eventually(lambda: "after" in CALLS)
         GATE.set()
@@ -272,3 +275,44 @@ async def test_a_worker_stops_although_a_cancellation_gets_lost(tmp_path: Path, 
         await asyncio.wait_for(worker.crash(), 20)
         await worker.store.close()
         w.workers.remove(worker)
+
+
+async def test_a_run_claimed_alone_is_alone_before_it_is_in_memory(tmp_path: Path) -> None:
+    async with world(tmp_path, waits_beside_a_step, sleeps_beside_a_step) as w:
+        lost = await w.worker()
+        await w.client.start(waits_beside_a_step.options(id="lossy"))
+        await eventually(lambda: "long" in CALLS)
+        await w.kill(lost)
+        await w.client.start(sleeps_beside_a_step.options(id="other", delay=3600))
+        with w.database() as database:
+            database.execute("UPDATE runs SET losses = 2 WHERE id = 'lossy'")  # the next sweep counts the third
+        worker = await w.worker()
+        replay = worker.loader._replay  # pyright: ignore[reportPrivateUsage]
+
+        async def slow(record: Record) -> None:
+            with w.database() as database:
+                database.execute("UPDATE runs SET wake_at = 1, queue_at = 1 WHERE id = 'other'")
+            await worker.claimer.look()
+            CALLS.append(f"other: {w.rows('SELECT owner FROM runs WHERE id = ?', 'other')[0][0]}")
+            await replay(record)
+
+        worker.loader._replay = slow  # type: ignore[method-assign]  # pyright: ignore[reportPrivateUsage]
+        await eventually(lambda: len(CALLS) > 3)
+        assert CALLS == ["before", "long", "other: None", "long"]
+        GATE.set()
+
+
+async def test_a_run_claimed_under_a_name_given_up_since_is_not_taken_up(tmp_path: Path) -> None:
+    async with world(tmp_path, waits_beside_a_step) as w:
+        worker = await w.worker()
+        await w.client.start(waits_beside_a_step.options(id="r"))
+        await eventually(lambda: "long" in CALLS)
+        (driver,) = worker.memory.active.values()
+        record = await worker.store.record("default", "r")
+        assert record is not None
+        worker.id = "another-name"
+        worker.loader.take(record)
+        assert list(worker.memory.active.values()) == [driver]
+        assert not worker.loader.loading
+        worker.id = record.run.owner or ""
+        GATE.set()

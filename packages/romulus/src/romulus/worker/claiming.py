@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from romulus.core import requests
 from romulus.core.errors import CommitUnknown
@@ -31,9 +31,11 @@ class Claimer:
         take: Callable[[Record], object],
         *,
         keep: Callable[[Record], bool],
+        loads: Callable[[int], bool],
         room: Callable[[], int],
     ) -> None:
-        self._engine, self._memory, self._take, self._keep, self._room = engine, memory, take, keep, room
+        self._engine, self._memory, self._take, self._keep, self._loads, self._room = engine, memory, take, keep, loads, room
+        self._given: set[int] = set()  # keys of runs claimed and about to be taken up
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
@@ -106,7 +108,7 @@ class Claimer:
     async def _claim(self) -> int | None:
         """Claim what there is room for; return when the next run is due."""
         if self.alone is not None:
-            if self.alone in self._memory.active:
+            if self.alone in self._given or self.alone in self._memory.active or self._loads(self.alone):
                 return None
             self.alone = None
         room = min(self._room(), self._engine.settings.claim_max)
@@ -127,9 +129,14 @@ class Claimer:
             self.alone = record.run.key
         self._give(claims.records)
 
-    def _give(self, records: object) -> None:
-        for record in records:  # type: ignore[attr-defined]
-            self._engine.host.call_soon(self._take, record)
+    def _give(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._given.add(record.run.key)
+            self._engine.host.call_soon(self._hand_over, record)
+
+    def _hand_over(self, record: Record) -> None:
+        self._given.discard(record.run.key)
+        self._take(record)
 
     def _request(self, limit: int, *, alone: bool) -> ClaimRequest:
         engine = self._engine

@@ -65,6 +65,10 @@ class Loader:
         self._woken[claim] = record
         return True
 
+    def loads(self, run: int) -> bool:
+        """Return whether a run is being replayed."""
+        return any(run == key for key, _ in self._woken)
+
     async def stop(self) -> None:
         """Give up what is being replayed."""
         await end(self._tasks)

@@ -72,7 +72,9 @@ class Worker:
         self.engine.executor = Executor(self.engine, self.resources, Transactional(self.engine))
         self.memory = Memory(self.settings.cache_max)
         self.loader = Loader(self.engine, self.memory, self._unopened)
-        self.claimer = Claimer(self.engine, self.memory, self.loader.take, keep=self.loader.keep, room=self._room)
+        self.claimer = Claimer(
+            self.engine, self.memory, self.loader.take, keep=self.loader.keep, loads=self.loader.loads, room=self._room
+        )  # fmt: skip
         self.maintenance = Maintenance(self.engine, self.claimer)
         self._keeper: LeaseKeeper | None = None
         self._lease: Lease | None = None
