@@ -561,3 +561,30 @@ async def test_of_two_reviewers_one_is_refused_with_what_happened(tmp_path: Path
         assert sorted(type(each).__name__ for each in said) == ["OperationConflict", "OperationRecord"]
         result = await here.client.get("u", update).result(timeout=20)
         assert (result == "one") == isinstance(said[0], romulus.OperationRecord)
+
+
+@romulus.operation(timeout=60, idempotent=True, retry=QUICK)
+async def second_is_slow(op: Operation) -> str:
+    provider.sends.append((op.id, op.attempt))
+    if len(provider.sends) == 1:
+        raise TimeoutError
+    await GATES[0].wait()
+    return "sent again"
+
+
+@romulus.workflow
+async def sends_again() -> str:
+    return await second_is_slow()
+
+
+async def test_a_deploy_lets_what_is_sent_again_end(tmp_path: Path) -> None:
+    async with world(tmp_path, sends_again) as here:
+        worker = await here.worker()
+        await here.client.start(sends_again.options(id="s"))
+        await eventually(lambda: len(provider.sends) == 2)
+        stopping = asyncio.ensure_future(here.stop(worker))
+        await eventually(lambda: worker.stopping)
+        GATES[0].set()
+        await stopping
+        assert here.rows("SELECT state, sends FROM operations") == [("confirmed", 2)]
+        assert "lost" not in {kind for (kind,) in here.rows("SELECT kind FROM operation_notes")}

@@ -169,7 +169,7 @@ def _read(spec: OperationSpec, source: str, payload: Mapping[str, Any]) -> Callb
     callback: Any = spec.extras.callbacks[source](payload)
     if not isinstance(callback, Callback):
         raise DefinitionError(f"the callback of operation {spec.name!r} returned {type(callback).__name__}, not a romulus.Callback")
-    return callback
+    return callback  # pyright: ignore[reportUnknownVariableType]  # of whatever the code makes it
 
 
 def _evidence(link: Link, row: OperationRow, spec: OperationSpec, source: str, callback: Callback[Any]) -> Report:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from romulus.core.commands import OperationSpec
@@ -21,8 +22,10 @@ from romulus.core.operations import (
     next_step,
     why_stuck,
 )
+from romulus.core.ports import Host
 from romulus.worker.engine import Engine
 from romulus.worker.patience import forever
+from romulus.worker.pause import pause
 
 from .asking import Asker, operation_of, run_of
 from .pacing import Pace
@@ -45,6 +48,7 @@ class Settler:
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._working: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()  # of those: may have sent something
 
     def start(self) -> None:
         """Begin, unless there is nothing that could be settled here."""
@@ -52,12 +56,11 @@ class Settler:
             work = forever(self._engine.host, self._engine.settings.poll, "settling operations", self._pass)
             self._task = self._engine.host.spawn(work, name="romulus-settler")
 
-    async def stop(self) -> None:
-        """Settle nothing more: what is being looked up is left to others, what is being sent ends."""
-        tasks = [*self._working] if self._task is None else [self._task, *self._working]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def stop(self, grace: int = 0) -> None:
+        """Settle nothing more: what is being looked up is left to others, what is being sent may end within *grace* µs."""
+        await _cancelled([task for task in (self._task, *self._working) if task is not None and task not in self._sending])
+        await within(self._engine.host, grace, self._sending)
+        await _cancelled([*self._sending])
 
     def poke(self) -> None:
         """Look soon."""
@@ -101,6 +104,7 @@ class Settler:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._working.discard(task)
+        self._sending.discard(task)
         self.poke()
 
     async def _work(self, row: OperationRow) -> None:
@@ -121,6 +125,9 @@ class Settler:
     async def _send(self, row: OperationRow, spec: OperationSpec) -> None:
         """Arm the operation, durably; check the lease once more; then send it."""
         engine = self._engine
+        task = asyncio.current_task()
+        assert task is not None
+        self._sending.add(task)
         latest = engine.store.estimated_now() + engine.settings.lease
         armed = await self._operations.report(self._report(row, ReportKind.ARMED, may_leave_until=latest + spec.timeout))
         if armed is None or not armed.changed:
@@ -132,7 +139,7 @@ class Settler:
         await self._operations.report(self._of(row, spec, sent))
 
     async def _sent(self, row: OperationRow, spec: OperationSpec) -> Sent:
-        """Run the body to its end; stopping the settler leaves it running, and its result comes late."""
+        """Run the body to its end, or cut it off with the settler."""
         engine = self._engine
         try:
             arguments = engine.registry.vault.open(row.arguments, f"arguments of operation {row.name!r}")
@@ -145,7 +152,11 @@ class Settler:
             late=lambda sent: self._operations.late(send, row.fence, sent), free=_nothing,
         )  # fmt: skip
         self._operations.sender.begin(send)
-        return await asyncio.shield(ended)
+        try:
+            return await ended
+        finally:
+            if send.handle is not None:
+                send.handle.cancel()
 
     def _of(self, row: OperationRow, spec: OperationSpec, sent: Sent) -> Report:
         from .telling import KINDS
@@ -163,6 +174,25 @@ class Settler:
         return Report(
             row.namespace, row.id, kind, self._engine.owner.id, row.fence, body, detail, retry_at, why, may_leave_until, note, applied
         )  # fmt: skip
+
+
+async def within(host: Host, limit: int, tasks: Collection[asyncio.Task[None]]) -> None:
+    """Wait for *tasks*, at most *limit* µs."""
+    if tasks and limit > 0:
+        over = host.spawn(pause(host, limit), name="romulus-grace")
+        ended = host.spawn(_all_of(tasks), name="romulus-sends")
+        await asyncio.wait([over, ended], return_when=asyncio.FIRST_COMPLETED)
+        await _cancelled([over, ended])
+
+
+async def _all_of(tasks: Collection[asyncio.Task[None]]) -> None:
+    await asyncio.wait(tasks)
+
+
+async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _nothing() -> None:

@@ -16,7 +16,7 @@ from romulus.worker.engine import Engine, OperationEnded
 from romulus.worker.patience import patient
 
 from .sending import Send, Sender, Sent
-from .settling import Settler
+from .settling import Settler, within
 
 if TYPE_CHECKING:
     from romulus.worker.driver import RunDriver
@@ -49,9 +49,10 @@ class Operations:
         self.settler.start()
 
     async def stop(self) -> None:
-        """Settle nothing more; what is being reported is reported to its end."""
-        await self.settler.stop()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Settle nothing more; what is being sent may end, and what is to be reported be stored, within the usual grace."""
+        await self.settler.stop(self._engine.settings.grace)
+        await within(self._engine.host, self._engine.settings.lease, self._tasks)
+        await self.crash()
 
     async def crash(self) -> None:
         """Stop without a word."""
