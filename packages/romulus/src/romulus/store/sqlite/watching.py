@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Final
 
-from romulus.core.errors import StoreUnavailable
+import apsw
+
+from romulus.core.errors import StoreError
 from romulus.core.ports import Host
 
 from .writer import Writer
@@ -54,15 +56,17 @@ class Watch:
 
     def _look(self) -> None:
         self._handle = None
-        if self._changed():
-            for event in self._listeners:
-                event.set()
-        self._plan()
+        try:
+            if self._changed():
+                for event in self._listeners:
+                    event.set()
+        finally:
+            self._plan()
 
     def _changed(self) -> bool:
         try:
             version: int | None = self._writer.glance(lambda s: s.value("watch", "PRAGMA data_version"))
-        except StoreUnavailable:
+        except (StoreError, apsw.Error):
             version = None
         self._missed = self._missed + 1 if version is None else 0
         if version is None:
