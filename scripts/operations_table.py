@@ -1,7 +1,7 @@
 """Write the tables of external operations, made from `romulus.core.operations`, into their page.
 
-    uv run python scripts/operations_table.py           # after TABLE or ENDINGS changed
-    uv run python scripts/operations_table.py --check   # exit 1 when the page shows other tables
+uv run python scripts/operations_table.py           # after TABLE or ENDINGS changed
+uv run python scripts/operations_table.py --check   # exit 1 when the page shows other tables
 """
 
 from __future__ import annotations

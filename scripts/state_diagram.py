@@ -1,7 +1,7 @@
 """Write the state diagram of a run, made from the transition table in the code, into its page.
 
-    uv run python scripts/state_diagram.py           # after `romulus.core.machine.TABLE` changed
-    uv run python scripts/state_diagram.py --check   # exit 1 when the page shows another table
+uv run python scripts/state_diagram.py           # after `romulus.core.machine.TABLE` changed
+uv run python scripts/state_diagram.py --check   # exit 1 when the page shows another table
 """
 
 from __future__ import annotations

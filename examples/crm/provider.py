@@ -1,9 +1,9 @@
 """The provider: a CRM over HTTP with its own SQLite, which misbehaves in every way that providers do.
 
-    POST /plans        {"customer", "plan"}, Idempotency-Key  →  201, or 200 where the key is known, 409 while it is in progress, 422
-    GET  /plans/{key}  →  200, or 404 while nothing (that shows) was applied under the key
-    GET  /effects      →  how often each key was applied
-    POST /behaviour    changes `Behaviour`, field by field
+POST /plans        {"customer", "plan"}, Idempotency-Key  →  201, or 200 where the key is known, 409 while it is in progress, 422
+GET  /plans/{key}  →  200, or 404 while nothing (that shows) was applied under the key
+GET  /effects      →  how often each key was applied
+POST /behaviour    changes `Behaviour`, field by field
 """
 
 from __future__ import annotations

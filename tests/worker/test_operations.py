@@ -235,9 +235,6 @@ async def test_a_worker_killed_while_sending_leaves_one_unknown_operation_and_on
         assert list(provider.applied.values()) == [1]
 
 
-
-
-
 @romulus.operation(timeout=60, retry=QUICK)
 async def hang_lookup(op: Operation) -> str:
     provider.send(op)

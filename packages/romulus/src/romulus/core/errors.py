@@ -135,7 +135,8 @@ class CleanUpTimeout(RomulusError, TimeoutError):
     """A cancelled run went on past the time it has to clean up, and was stopped as it stood."""
 
     def __init__(self, run_id: str, grace_us: int) -> None:
-        super().__init__(f"run {run_id!r} had not ended {grace_us / 1_000_000:g} s after its cancel and was stopped: its clean-up is incomplete")
+        waited = f"{grace_us / 1_000_000:g} s"
+        super().__init__(f"run {run_id!r} had not ended {waited} after its cancel and was stopped: its clean-up is incomplete")
         self.run_id, self.grace_us = run_id, grace_us
 
 

@@ -30,6 +30,7 @@ class Stoppable(Protocol):
 
     def stop(self) -> None:
         """Stop it and wait for the call in progress to end. Idempotent."""
+        ...
 
 
 class Host(Protocol):
@@ -39,36 +40,48 @@ class Host(Protocol):
 
     def wall(self) -> int:
         """Return µs since the epoch; may go back when an operator sets the clock."""
+        ...
 
     def monotonic(self) -> int:
         """Return µs on a clock of this boot that never goes back and that every process of the machine shares."""
+        ...
 
     def random_bits(self, bits: int) -> int:
         """Return that many random bits (also the source of seeds and identifiers)."""
+        ...
 
     def call_later(self, delay: int, fn: Callable[..., object], *args: object) -> asyncio.Handle:
         """Call *fn* on the loop after *delay* µs; the handle cancels."""
+        ...
 
     def call_soon(self, fn: Callable[..., object], *args: object) -> None:
         """Call *fn* on the loop, in a plain callback that belongs to no task."""
+        ...
 
     def call_from_thread(self, fn: Callable[..., object], *args: object) -> None:
         """As `call_soon`, from any thread."""
+        ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], *, context: Context | None = None, name: str | None = None) -> asyncio.Task[T]:
         """Run *coroutine* as a task of the loop."""
+        ...
 
     def offload(self, lane: str, fn: Callable[[], T]) -> asyncio.Future[T]:
         """Run *fn* on the lane's one thread ("writer", "reader", …), calls of a lane in order; never raises here."""
+        ...
 
     def in_pool(self, fn: Callable[[], T]) -> asyncio.Future[T]:
         """Run *fn* on a thread of the bounded pool for sync steps. The caller bounds how many."""
+        ...
 
     def every(self, name: str, interval: int, fn: Callable[[], object]) -> Stoppable:
         """Call *fn* about every *interval* µs on a thread of its own, beginning at once, until stopped."""
+        ...
 
     def process_alive(self, identity: ProcessIdentity) -> bool | None:
         """Return whether that process still runs; None where it cannot be told from here (other machine or namespace)."""
+        ...
 
     def crash_point(self, name: str) -> None:
         """Mark a place between two effects where a crash must lose nothing. The simulator crashes here."""
+        ...

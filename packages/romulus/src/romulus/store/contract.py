@@ -64,7 +64,7 @@ class RunFilter:
     namespace: str
     workflow: str | None = None
     status: RunStatus | None = None
-    attributes: dict[str, str | int | bool] = field(default_factory=dict)
+    attributes: dict[str, str | int | bool] = field(default_factory=dict[str, str | int | bool])
     since: int | None = None  # created at or after, store µs
     until: int | None = None  # created before, store µs
 
@@ -133,9 +133,11 @@ class Lease(Protocol):
         Raises:
             StoreUnavailable: the store could not be reached; the lease runs on.
         """
+        ...
 
     def remaining(self) -> int:
         """Return µs left by the last successful renewal (host's monotonic clock); negative once past."""
+        ...
 
     def apply(self, transition: Transition) -> Verdict:
         """Write one transition from the lease thread, as `Store.apply` does: the loop is stuck in code that cannot be interrupted.
@@ -143,9 +145,11 @@ class Lease(Protocol):
         Raises:
             BatchRejected, StoreUnavailable, CommitUnknown.
         """
+        ...
 
     def close(self) -> None:
         """Close its connection."""
+        ...
 
 
 class Transaction(Protocol):
@@ -159,9 +163,11 @@ class Transaction(Protocol):
         Raises:
             BatchRejected, StoreUnavailable: rolled back. CommitUnknown: as for `Store.apply`.
         """
+        ...
 
     async def rollback(self) -> None:
         """Undo everything. Idempotent."""
+        ...
 
 
 class Store(Protocol):
@@ -177,25 +183,31 @@ class Store(Protocol):
         Raises:
             StoreUnavailable, StoreSchemaError, NotOurFile, ConfigurationError.
         """
+        ...
 
     async def close(self) -> None:
         """Wait for what is being written, then disconnect. Idempotent."""
+        ...
 
     async def now(self) -> int:
         """Return the store's clock, µs since the epoch."""
+        ...
 
     def estimated_now(self) -> int:
         """Return the store's clock as last read, plus the time gone by since."""
+        ...
 
     # ---- clients ---------------------------------------------------------------------------
     async def start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
         """Create every run whose (namespace, ID) is free; concurrent calls are grouped into one commit."""
+        ...
 
     async def send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
         """Store each event and queue it for matching; deduplicated by (namespace, event ID). Grouped as `start`.
 
         Refused are new ones beyond `UNMATCHED_MAX` that wait unmatched for one name and correlation ID.
         """
+        ...
 
     async def change(self, namespace: str, run_id: str, decide: Callable[[Run, Generation, int], Next | None]) -> tuple[Run, Run] | None:
         """Read a run row, let *decide(run, its generation, store now)* say what it becomes, write that; atomic.
@@ -205,6 +217,7 @@ class Store(Protocol):
         With a terminal status the generation is ended, open waits closed as withdrawn and attempt rows deleted.
         With `begins` a generation follows and becomes the current one.
         """
+        ...
 
     def using(self, connection: Any) -> Store:
         """Return a view that starts runs, sends events and changes rows in the caller's open transaction.
@@ -212,70 +225,90 @@ class Store(Protocol):
         Raises:
             ConfigurationError: not a connection of this store (SQLite: an apsw connection to the same file).
         """
+        ...
 
     # ---- reads -----------------------------------------------------------------------------
     async def run(self, namespace: str, run_id: str) -> Run | None:
         """Return a run's row."""
+        ...
 
     async def record(self, namespace: str, run_id: str) -> Record | None:
         """Return a run's whole record without entries, in one consistent read."""
+        ...
 
     async def generations(self, run: int) -> Sequence[Generation]:
         """Return every generation of a run, first to last, by Run.key."""
+        ...
 
     async def history(self, generation: int, start: int, limit: int) -> Sequence[Entry]:
         """Return entries from position *start*, at most *limit*, in order."""
+        ...
 
     async def runs(self, where: RunFilter, after: str | None, limit: int) -> Listed[Run]:
         """Return a page of runs in creation order."""
+        ...
 
     async def events(self, namespace: str, matched: bool | None, after: str | None, limit: int) -> Listed[StoredEvent]:
         """Return a page of events in arrival order. *matched*: None all, False unmatched only, True the others."""
+        ...
 
     async def waits(self, namespace: str, after: str | None, limit: int) -> Listed[StoredWait]:
         """Return a page of open waits, oldest first."""
+        ...
 
     async def operation(self, namespace: str, operation_id: str) -> OperationRow | None:
         """Return an operation."""
+        ...
 
     async def operations(
         self, namespace: str, state: OperationState | None, run: int | None, after: str | None, limit: int
     ) -> Listed[OperationRow]:
         """Return a page of operations in the order they were recorded. *run*: of that run (Run.key) only."""
+        ...
 
     async def operation_notes(self, key: int) -> Sequence[OperationNote]:
         """Return an operation's history by OperationRow.key, oldest first."""
+        ...
 
     async def workers(self, namespace: str) -> Sequence[WorkerRow]:
         """Return registered workers, `status` derived from their leases."""
+        ...
 
     async def evidence(self, run: int) -> Sequence[Evidence]:
         """Return a run's evidence by Run.key, oldest first."""
+        ...
 
     def changes(self) -> AsyncIterator[None]:
         """Yield soon after other processes (or other connections here) have committed. May yield for nothing."""
+        ...
 
     # ---- workers ---------------------------------------------------------------------------
     async def register(self, worker: WorkerRow, lease: int) -> Lease:
         """Insert the worker's row with a lease of *lease* µs from now and return its lease."""
+        ...
 
     async def deregister(self, worker_id: str) -> None:
         """Remove the row of a worker that owns nothing any more."""
+        ...
 
     async def mark_stopping(self, worker_id: str) -> None:
         """Show in listings that the worker claims nothing any more."""
+        ...
 
     async def reopen_held(self, namespace: str, serves: Sequence[tuple[str, str, str]], to: RunStatus) -> int:
         """Make runs held for their code claimable again where *serves* has a digest they have not excluded."""
+        ...
 
     async def claim(self, request: ClaimRequest, to: RunStatus) -> Claims:
         """Claim due runs, oldest first, fairly between workflows: raise the fence, set owner, status *to* and started_at.
 
         First turns `wakes` of unowned runs into due times. Never returns a run before its due time.
         """
+        ...
 
     async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
         """Take a new fence on a run that *owner* still owns under *fence* and return its record; None: that claim is lost."""
+        ...
 
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         """Write every transition whose guards hold, in one commit; the others are REFUSED and kept as evidence.
@@ -295,15 +328,19 @@ class Store(Protocol):
             StoreUnavailable: nothing was written.
             CommitUnknown: COMMIT was sent and no answer came: resubmit the same transitions.
         """
+        ...
 
     async def match(self, limit: int) -> int:
         """Match up to *limit* queued events and waits; return how many `to_match` rows were consumed."""
+        ...
 
     async def pulse(self, owner: str) -> Sequence[Record]:
         """Take the `wakes` of runs that *owner* owns; return their records (waits with deposits, no entries)."""
+        ...
 
     async def children(self, generation: int) -> Sequence[StartedChild]:
         """Return the children that a generation has started or taken over, in command order."""
+        ...
 
     async def close_children(self, limit: int, decide: Callable[[Run, str, str, int], Next | None]) -> int:
         """Carry out queued requests at up to *limit* live children; return how many there were: as many as *limit* if more may be left.
@@ -311,9 +348,11 @@ class Store(Protocol):
         A generation that ended with `Transition.parent`, or by `change`, has its children closed as each was started to be
         (`NewChild.on_close`), but for those to abandon. *decide(run, how, reason, store now)* says what each row becomes, as for `change`.
         """
+        ...
 
     async def operations_of(self, generation: int) -> Sequence[OperationRow]:
         """Return the operations of a generation whose outcome its code awaits and its journal does not have, in command order."""
+        ...
 
     async def take_operations(self, owner: str, namespace: str, names: Sequence[str], limit: int, lost: OperationState) -> TakenOperations:
         """Claim up to *limit* due operations of these *names* for *owner*, the longest due first, under new fences.
@@ -321,6 +360,7 @@ class Store(Protocol):
         First, operations whose claim is over are given up: the run's own, once its run has another owner or fence; a worker's, once that
         is dead. An armed one becomes *lost*; all are due at once. `TakenOperations.next_due` is when the next one is due.
         """
+        ...
 
     async def report(
         self, reports: Sequence[Report], decide: Callable[[OperationRow, Report, int], Decided], to: RunStatus
@@ -333,9 +373,11 @@ class Store(Protocol):
         message in its inbox when it is settled (`About.OPERATION`), when it waits for a person and when it no longer does (`About.REVIEW`),
         with a `wakes` row; one held for review (`HoldKind.REVIEW`) gets status *to* and is due at once. Grouped as `start`.
         """
+        ...
 
     async def expire_events(self, kept: int, limit: int) -> int:
         """Delete up to *limit* events received more than *kept* µs ago, oldest first, and return how many; a matched one stays."""
+        ...
 
     async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead whose lease is over or whose process is gone, then free up to *limit* runs of dead or unknown owners.
@@ -344,12 +386,16 @@ class Store(Protocol):
         lost *alone_after* claims or more without progress, after *pause* µs doubled by each loss beyond that, at most 64 times
         *pause*. `armed` stays, for the next claim to count its attempts as lost.
         """
+        ...
 
     async def mark_dead(self, worker_id: str) -> None:
         """Mark a worker dead now (it fenced itself)."""
+        ...
 
     async def keep_evidence(self, run: int, evidence: Evidence) -> None:
         """Append evidence, up to the store's limit per run."""
+        ...
 
     async def transaction(self) -> Transaction:
         """Begin a transaction for a transactional step; it holds the store's writer until it ends."""
+        ...

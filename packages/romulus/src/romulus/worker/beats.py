@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+from romulus.core.commands import StepCall
 from romulus.core.errors import StepTimeout
 from romulus.core.values import ValueCodec
 
@@ -25,7 +26,7 @@ class Heartbeat:
     def __init__(self, engine: Engine, work: Work) -> None:
         self._engine, self._work = engine, work
         self._last = engine.host.monotonic()
-        self._timeout: int | None = work.command.detail.spec.heartbeat_timeout  # type: ignore[union-attr]
+        self._timeout = cast("StepCall", work.command.detail).spec.heartbeat_timeout
         if self._timeout is not None:
             engine.host.call_later(self._timeout, self._check)
 

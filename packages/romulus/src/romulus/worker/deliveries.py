@@ -103,7 +103,7 @@ def _due(driver: RunDriver, draft: Draft, due: DueNow) -> None:
         return
     command = driver.instance.open.get(due.seq)
     match command.detail if command is not None else None:
-        case (StepCall() | OperationCall()) if command is not None and due.seq in driver.rows:
+        case StepCall() | OperationCall() if command is not None and due.seq in driver.rows:
             driver.queued.append(command)
         case TimerCall() if command is not None:
             draft.due(due.due)

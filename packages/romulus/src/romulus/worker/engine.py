@@ -38,24 +38,31 @@ class Owner(Protocol):
 
     def may_arm(self) -> bool:
         """Return whether the lease lasts long enough to begin something new."""
+        ...
 
     def let_go(self, driver: RunDriver) -> None:
         """The run is no longer in progress here: parked, ended, held, freed or lost."""
+        ...
 
     def doubt(self) -> None:
         """What the store holds in this worker's name is not known: give the name up with all that it may own."""
+        ...
 
     def rebuild(self, driver: RunDriver, refused: Transition | None = None) -> None:
         """The run's transition was refused: take it again if it is still ours, and save the outcomes it had."""
+        ...
 
     def reread(self, driver: RunDriver) -> None:
         """Hand the run what its inbox holds beyond what was read."""
+        ...
 
     def hold_from_thread(self, transition: Transition) -> None:
         """Write a held transition from another thread than the loop's, which is stuck."""
+        ...
 
     def has_other_code(self, run: Run, excluded: str) -> bool:
         """Return whether another live worker has code for the run that it has not excluded."""
+        ...
 
 
 class Observer(Protocol):
@@ -63,9 +70,11 @@ class Observer(Protocol):
 
     async def start(self, host: Host) -> None:
         """The worker starts."""
+        ...
 
     async def stop(self) -> None:
         """The worker has stopped: end at once."""
+        ...
 
     def instance(self, spec: WorkflowSpec, info: RunInfo, arguments: bytes, seeds: Seeds, started_at: int, vault: Vault) -> Instance:
         """Return the instance of a run just taken up."""
@@ -73,6 +82,7 @@ class Observer(Protocol):
 
     def applied(self, driver: RunDriver, transition: Transition) -> None:
         """A transition is durable and nothing that it allows has begun. An advancing run may be held here."""
+        ...
 
 
 @dataclass(slots=True)

@@ -266,8 +266,9 @@ async def _await(call: StepCall, work: Work) -> Any:
     spec = call.spec
     if spec.timeout is None:
         return await _call(call)
+    scope = asyncio.timeout(spec.timeout / 1_000_000)
     try:
-        async with asyncio.timeout(spec.timeout / 1_000_000) as scope:
+        async with scope:
             return await _call(call)
     except TimeoutError as error:
         if not scope.expired():

@@ -35,8 +35,9 @@ class Transactional:
 
     def begin(self, work: Work, call: StepCall, context: Context) -> None:
         """Start a transactional attempt."""
-        work.handle = self._engine.host.spawn(self._run(work, call, context), name=f"{work.driver.run.id}/{call.spec.name}")
-        work.handle.add_done_callback(lambda _: self._ended(work))
+        task = self._engine.host.spawn(self._run(work, call, context), name=f"{work.driver.run.id}/{call.spec.name}")
+        task.add_done_callback(lambda _: self._ended(work))
+        work.handle = task
 
     async def _run(self, work: Work, call: StepCall, context: Context) -> None:
         """Take the run's in-flight slot, then the store's writer; withdrawn before its body began, give back what it has."""
@@ -83,8 +84,9 @@ class Transactional:
         spec, limit = call.spec, self._engine.settings.lease // 3
         seconds = min(spec.timeout or limit, limit) / 1_000_000
         args, kwargs = spec.arguments.load(call.arguments)
+        scope = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds) as scope:
+            async with scope:
                 if spec.is_async:
                     return await self._engine.host.spawn(spec.fn(*args, **kwargs), context=context)
                 return await self._engine.host.in_pool(lambda: context.run(spec.fn, *args, **kwargs))

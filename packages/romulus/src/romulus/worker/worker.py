@@ -150,7 +150,7 @@ class Worker:
 
     async def _end_tasks(self) -> None:
         """End what still waits for the store: registered afresh after this, the worker would live on as a row."""
-        await end(sorted(self._tasks, key=asyncio.Task.get_name))
+        await end(sorted(self._tasks, key=lambda task: task.get_name()))
 
     # ---- what its runs ask of it (engine.Owner) ----------------------------------------------------
 

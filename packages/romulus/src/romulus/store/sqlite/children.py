@@ -182,4 +182,3 @@ def _tell(session: Session, messages: Sequence[Row]) -> None:
         MESSAGES.write(session, messages)
         runs = json.dumps(sorted({row[0] for row in messages}))
         session.run("inbox.wake_own", "INSERT INTO wakes (run) SELECT value FROM json_each(?)", (runs,))
-

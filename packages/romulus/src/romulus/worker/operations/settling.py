@@ -92,8 +92,8 @@ class Settler:
             task = engine.host.spawn(self._work(row), name=f"settle {row.id}")
             self._working.add(task)
             task.add_done_callback(self._done)
-        if taken.next_due is not None:
-            self.due_at(taken.next_due)
+        if taken.next_due is not None and (taken.rows or taken.next_due > engine.store.estimated_now()):
+            self.due_at(taken.next_due)  # else what is due is not for this worker, which may be marked dead
 
     async def _wait(self) -> None:
         handle = self._engine.host.call_later(self._engine.settings.poll, self.poke)
@@ -197,5 +197,3 @@ async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
 
 def _nothing() -> None:
     """Free nothing: the settler's own bound counts what it works."""
-
-
