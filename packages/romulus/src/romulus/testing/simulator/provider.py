@@ -147,7 +147,8 @@ def with_writes(random: Random, node: Node) -> Node:
     if node[:1] == ["step"] and random.random() < 0.7:
         ways = [random.choice(WAYS) for _ in range(random.choice((0, 1, 1, 2, 3)))]
         return ["write", random.choice(list(OPERATIONS)), node[2], ways, random.choice((0, 0, 1, 9)), random.choice((0, 10, 300, 1200))]
-    return [with_writes(random, cast("Node", part)) if isinstance(part, list) else part for part in node]
+    parts: Any = node
+    return [with_writes(random, part) if isinstance(part, list) else part for part in parts]
 
 
 async def write(kind: str, *given: Any) -> str:
