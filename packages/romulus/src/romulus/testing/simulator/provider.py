@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from romulus.authoring.operation import Operation, operation
 from romulus.core.errors import NotSent, Rejected
@@ -142,13 +142,16 @@ async def blind(op: Operation, label: str, ways: list[str], silent: int, millis:
 OPERATIONS: Final = {"looked_up": looked_up, "keyed": keyed, "both": both, "blind": blind}
 
 
+def _is_node(part: Any) -> TypeGuard[Node]:
+    return isinstance(part, list)
+
+
 def with_writes(random: Random, node: Node) -> Node:
     """Return *node* with many of its steps exchanged for operations."""
     if node[:1] == ["step"] and random.random() < 0.7:
         ways = [random.choice(WAYS) for _ in range(random.choice((0, 1, 1, 2, 3)))]
         return ["write", random.choice(list(OPERATIONS)), node[2], ways, random.choice((0, 0, 1, 9)), random.choice((0, 10, 300, 1200))]
-    parts: Any = node
-    return [with_writes(random, part) if isinstance(part, list) else part for part in parts]
+    return [with_writes(random, part) if _is_node(part) else part for part in node]
 
 
 async def write(kind: str, *given: Any) -> str:
