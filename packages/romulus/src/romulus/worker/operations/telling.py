@@ -51,8 +51,17 @@ class Operations:
     async def stop(self) -> None:
         """Settle nothing more; what is being sent may end, and what is to be reported be stored, within the usual grace."""
         await self.settler.stop(self._engine.settings.grace)
+        await self._sends_ended(self._engine.settings.grace)
         await within(self._engine.host, self._engine.settings.lease, self._tasks)
         await self.crash()
+
+    async def _sends_ended(self, grace: int) -> None:
+        """Let sends end that no run waits for any more, within *grace* µs; then cut them off."""
+        tasks = [work.handle for work in self._engine.executor.running if isinstance(work.handle, asyncio.Task)]
+        await within(self._engine.host, grace, tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def crash(self) -> None:
         """Stop without a word."""
