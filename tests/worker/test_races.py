@@ -316,3 +316,42 @@ async def test_a_run_claimed_under_a_name_given_up_since_is_not_taken_up(tmp_pat
         assert not worker.loader.loading
         worker.id = record.run.owner or ""
         GATE.set()
+
+
+OTHER = asyncio.Event()
+
+
+@romulus.step
+async def keeps_busy() -> None:
+    CALLS.append("busy")
+    await OTHER.wait()
+
+
+@romulus.workflow
+async def busy() -> None:
+    await keeps_busy()
+
+
+@romulus.workflow
+async def loses_workers() -> str:
+    await long()
+    return "done"
+
+
+async def test_a_run_that_workers_keep_losing_is_tried_by_a_worker_that_is_never_idle(tmp_path: Path) -> None:
+    global OTHER
+    OTHER = asyncio.Event()
+    async with world(tmp_path, busy, loses_workers) as w:
+        lossy = await w.client.start(loses_workers)
+        for lost in range(1, 4):
+            worker = await w.worker()
+            await eventually(lambda lost=lost: CALLS.count("long") == lost)  # type: ignore[misc]
+            await w.kill(worker)
+        occupied = await w.client.start(busy)
+        await w.worker(alone_patience=100_000)
+        await eventually(lambda: CALLS.count("busy") == 1)
+        GATE.set()
+        assert await lossy.result(timeout=20) == "done"
+        assert (await occupied.describe()).status == "running"
+        OTHER.set()
+        await occupied.result(timeout=20)

@@ -39,6 +39,7 @@ class Claimer:
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
+        self._looked_for_lost = 0  # monotonic µs
         self._next = 0  # µs to sleep before the next look
         self._due: int | None = None  # store µs of the earliest look asked for
         self._starved = False  # due work was left for want of room
@@ -120,6 +121,8 @@ class Claimer:
         self._give(claims.records)
         if not claims.records and not self._memory.active:
             await self._claim_alone()
+        elif self._memory.active:
+            await self._claim_in_company()
         return claims.next_due
 
     async def _claim_alone(self) -> None:
@@ -128,6 +131,17 @@ class Claimer:
         for record in claims.records:
             self.alone = record.run.key
         self._give(claims.records)
+
+    async def _claim_in_company(self) -> None:
+        """A worker that is never idle tries a run that several have lost beside others, once it has waited long enough."""
+        engine = self._engine
+        now = engine.host.monotonic()
+        if now - self._looked_for_lost < engine.settings.alone_patience // 4:
+            return
+        self._looked_for_lost = now
+        due = (await engine.store.claim(self._request(0, alone=True), CLAIMED)).next_due
+        if due is not None and due <= engine.store.estimated_now() - engine.settings.alone_patience:
+            self._give((await engine.store.claim(self._request(1, alone=True), CLAIMED)).records)
 
     def _give(self, records: Sequence[Record]) -> None:
         for record in records:

@@ -277,6 +277,8 @@ class Worker:
     def _held_unopened(self, record: Record, verdict: object) -> None:
         if verdict is Verdict.APPLIED:
             self.store.hub.changed(record.run.namespace, record.run.id)
+        else:  # nobody else would ever take it up while this worker lives
+            self.host.call_later(self.settings.poll, lambda: self._spawn(self._reclaim(record.run), f"reclaim {record.run.id}"))
 
     # ---- bounds ------------------------------------------------------------------------------------
 

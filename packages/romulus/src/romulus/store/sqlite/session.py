@@ -73,6 +73,7 @@ class Session:
         Raises:
             StoreUnavailable: nothing was written. CommitUnknown: COMMIT failed in a way that tells nothing.
         """
+        self.place.check()
         try:
             self.run("sqlite.begin", "BEGIN IMMEDIATE")
             result = work(self, self.host.wall())

@@ -126,9 +126,11 @@ class Writer:
         self._host.offload("writer", partial(work, self.session)).add_done_callback(partial(self._done, future))
 
     def _done(self, future: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
-        error = done.exception()
+        error = asyncio.CancelledError() if done.cancelled() else done.exception()
         if not future.cancelled():
-            if error is not None:
+            if isinstance(error, asyncio.CancelledError):
+                future.cancel()
+            elif error is not None:
                 future.set_exception(error)
             else:
                 future.set_result(done.result())

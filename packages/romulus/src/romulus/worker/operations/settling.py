@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from .telling import Operations
 
 LOST: Final = after(OperationState.ARMED, OperationEvent.LOSE)
+
+
+log = logging.getLogger("romulus.worker")
 
 
 class Settler:
@@ -108,7 +112,14 @@ class Settler:
         self.poke()
 
     async def _work(self, row: OperationRow) -> None:
-        """Do the next thing about one operation."""
+        """Do the next thing about one operation; whatever goes wrong, it must not stay claimed by a worker that has forgotten it."""
+        try:
+            await self._next_thing(row)
+        except Exception:
+            log.exception("operation %s of run %r cannot be settled", row.id, row.run_id)
+            self._engine.owner.doubt()
+
+    async def _next_thing(self, row: OperationRow) -> None:
         spec = self._engine.registry.operations[row.name]
         match next_step(row, self._engine.store.estimated_now(), spec.retry.max_attempts):
             case Step.LOOK:
