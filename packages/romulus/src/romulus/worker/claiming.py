@@ -39,7 +39,7 @@ class Claimer:
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopped = False
-        self._looked_for_lost = 0  # monotonic µs
+        self._idle_at = engine.host.monotonic()  # µs: nothing was in memory then
         self._next = 0  # µs to sleep before the next look
         self._due: int | None = None  # store µs of the earliest look asked for
         self._starved = False  # due work was left for want of room
@@ -119,10 +119,12 @@ class Claimer:
         claims = await self._engine.store.claim(self._request(room, alone=False), CLAIMED)
         self._starved = len(claims.records) >= room
         self._give(claims.records)
-        if not claims.records and not self._memory.active:
-            await self._claim_alone()
-        elif self._memory.active:
+        if self._memory.active:
             await self._claim_in_company()
+        else:
+            self._idle_at = self._engine.host.monotonic()
+            if not claims.records:
+                await self._claim_alone()
         return claims.next_due
 
     async def _claim_alone(self) -> None:
@@ -133,15 +135,11 @@ class Claimer:
         self._give(claims.records)
 
     async def _claim_in_company(self) -> None:
-        """A worker that is never idle tries a run that several have lost beside others, once it has waited long enough."""
-        engine = self._engine
-        now = engine.host.monotonic()
-        if now - self._looked_for_lost < engine.settings.alone_patience // 4:
-            return
-        self._looked_for_lost = now
-        due = (await engine.store.claim(self._request(0, alone=True), CLAIMED)).next_due
-        if due is not None and due <= engine.store.estimated_now() - engine.settings.alone_patience:
-            self._give((await engine.store.claim(self._request(1, alone=True), CLAIMED)).records)
+        """A worker that has not been idle for long tries a run that several have lost beside others: it must not starve."""
+        now, patience = self._engine.host.monotonic(), self._engine.settings.alone_patience
+        if now - self._idle_at > patience:
+            self._idle_at = now - patience * 3 // 4  # the next one a quarter later
+            self._give((await self._engine.store.claim(self._request(1, alone=True), CLAIMED)).records)
 
     def _give(self, records: Sequence[Record]) -> None:
         for record in records:

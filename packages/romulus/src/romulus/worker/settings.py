@@ -39,7 +39,7 @@ class WorkerSettings:
     history_max: int = 100_000  # entries of one generation: held at this
     alone_after: int = 3  # claims lost without progress before a run is claimed alone
     alone_pause: int = 1 * SECOND  # before such a claim, doubled by each further loss
-    alone_patience: int = 30 * SECOND  # how long such a run waits for an idle worker before it is claimed beside others
+    alone_patience: int = 30 * SECOND  # a worker that was not idle for so long claims such a run beside others
     poison_after: int = 5  # claims lost without progress before a run is held
 
     @property
