@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -154,6 +155,31 @@ async def test_a_killed_second_interpreter_costs_a_run_nothing_and_another_takes
 
         await w.until("r", "held")
     assert [complaint for complaint in complaints(caplog) if "ended with -9" in complaint]
+
+
+async def test_the_end_of_a_second_interpreter_is_told_though_asyncio_has_not_heard_of_it_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    waitpid, kill, killed = os.waitpid, process._kill, threading.Event()
+
+    def slow(pid: int, options: int) -> tuple[int, int]:
+        if threading.current_thread() is not threading.main_thread():  # asyncio's watcher, where it has a thread
+            killed.wait()
+        return waitpid(pid, options)
+
+    def once_it_has_ended(ended: asyncio.subprocess.Process) -> None:
+        os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+        kill(ended)
+        killed.set()
+
+    monkeypatch.setattr(os, "waitpid", slow)
+    monkeypatch.setattr(process, "_kill", once_it_has_ended)
+    async with development(tmp_path) as (_, shadow):
+        assert shadow.pid is not None
+        os.kill(shadow.pid, signal.SIGKILL)
+        await eventually(lambda: "ended with" in "".join(complaints(caplog)))
+        monkeypatch.undo()
+    assert "ended with -9" in complaints(caplog)[0]
 
 
 async def test_an_app_that_cannot_be_imported_is_said_once_and_runs_go_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
