@@ -113,6 +113,7 @@ def _alone(world: World) -> Generator[None, None, None]:
     patience, collecting = sqlite_connection.Patience.__call__, gc.isenabled()
     handler = _Errors(world)
     log = logging.getLogger("romulus")
+    level, disabled = log.level, logging.root.manager.disable
 
     def opened(connection: apsw.Connection) -> None:
         world.loop.current.connections.append(connection)
@@ -121,10 +122,14 @@ def _alone(world: World) -> Generator[None, None, None]:
     sqlite_connection.Patience.__call__ = lambda self, tries: False  # type: ignore[method-assign]
     apsw.connection_hooks.append(opened)
     log.addHandler(handler)
+    log.setLevel(logging.WARNING)  # whatever the application or a test has set: what is logged is part of the trace
+    logging.disable(logging.NOTSET)
     try:
         yield
     finally:
         log.removeHandler(handler)
+        log.setLevel(level)
+        logging.disable(disabled)
         apsw.connection_hooks.remove(opened)
         sqlite_connection.Patience.__call__ = patience  # type: ignore[method-assign]
         if collecting:
@@ -135,7 +140,7 @@ class _Errors(logging.Handler):
     """An error that is logged fails the seed; warnings go into the trace."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(logging.INFO)
+        super().__init__(logging.WARNING)
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
