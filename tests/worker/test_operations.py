@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -320,35 +321,39 @@ async def left_alone(op: Operation) -> str:
 GATES: list[asyncio.Event] = []
 
 
+async def unless_told(call: Coroutine[Any, Any, str]) -> str:
+    """Give *call* up when an event says so: a timeout may have passed before anything of it is recorded."""
+    pending = asyncio.ensure_future(call)
+    await romulus.wait_for_event("give up")
+    pending.cancel()
+    try:
+        return await pending
+    except asyncio.CancelledError:
+        return "gave up"
+
+
 @romulus.workflow
 async def races_gated() -> str:
-    try:
-        async with asyncio.timeout(0.05):
-            return await gated()
-    except TimeoutError:
-        return "gave up"
+    return await unless_told(gated())
 
 
 @romulus.workflow
 async def races_left_alone() -> str:
-    try:
-        async with asyncio.timeout(0.05):
-            return await left_alone()
-    except TimeoutError:
-        return "gave up"
+    return await unless_told(left_alone())
 
 
 @romulus.workflow
 async def one_of_two() -> str:
     blocker = asyncio.ensure_future(gated())
     await asyncio.sleep(0)
-    try:
-        async with asyncio.timeout(0.05):
-            await looked_up("ada")
-    except TimeoutError:
-        await blocker
-        return "gave up"
-    return "sent"
+    answer = await unless_told(looked_up("ada"))
+    await blocker
+    return answer
+
+
+async def operations_are(here: World, *states: str) -> None:
+    """Wait until the operations have these states, in the order they were asked for."""
+    await eventually(lambda: here.rows("SELECT state FROM operations ORDER BY seq") == [(state,) for state in states])
 
 
 @pytest.fixture(autouse=True)
@@ -360,10 +365,12 @@ async def test_a_cancellation_while_sending_is_delivered_once_the_outcome_is_rec
     async with world(tmp_path, races_gated) as here:
         await here.worker()
         handle = await here.client.start(races_gated.options(id="r"))
-        await eventually(lambda: [kind for (kind,) in here.rows("SELECT kind FROM journal")] == ["timer"])
+        await eventually(lambda: len(provider.sends) == 1)
+        await here.client.send_event("give up", correlation_id="r")
+        await eventually(lambda: [kind for (kind,) in here.rows("SELECT kind FROM journal")] == ["wait"])
         GATES[0].set()
         assert await handle.result(timeout=20) == "gave up"
-        assert [kind for (kind,) in here.rows("SELECT kind FROM journal")] == ["timer", "operation"]
+        assert [kind for (kind,) in here.rows("SELECT kind FROM journal")] == ["wait", "operation"]
         assert here.rows("SELECT state FROM operations") == [("confirmed",)]
 
 
@@ -371,6 +378,8 @@ async def test_an_operation_that_may_be_abandoned_lets_go_at_once_and_is_settled
     async with world(tmp_path, races_left_alone) as here:
         await here.worker()
         handle = await here.client.start(races_left_alone.options(id="r"))
+        await operations_are(here, "armed")
+        await here.client.send_event("give up", correlation_id="r")
         assert await handle.result(timeout=20) == "gave up"
         GATES[0].set()
         await eventually(lambda: here.rows("SELECT state, awaited FROM operations") == [("confirmed", 0)])
@@ -381,7 +390,9 @@ async def test_a_queued_operation_is_withdrawn_at_once_and_so_it_is_on_replay(tm
     async with world(tmp_path, one_of_two) as here:
         first = await here.worker(concurrency=1)
         handle = await here.client.start(one_of_two.options(id="o"))
-        await eventually(lambda: ("withdrawn",) in here.rows("SELECT state FROM operations"))
+        await operations_are(here, "armed", "queued")
+        await here.client.send_event("give up", correlation_id="o")
+        await operations_are(here, "armed", "withdrawn")
         await here.stop(first, grace=0)
         await here.worker()
         GATES[0].set()
