@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from romulus.core.machine import Change, RunStatus
 from romulus.core.operations import NewIntent, OperationMark, OperationState, Protocol, Report, ReportKind, decide
 from romulus.core.record import HoldKind, Record
-from romulus.core.transition import Attach, NewChild, NewGeneration, Verdict
+from romulus.core.transition import Attach, NewChild, NewGeneration, Transition, Verdict
 from romulus.store.postgres import PostgresStore
 from tests.postgres.kit import blocked
 from tests.postgres.server import Database
@@ -96,6 +97,38 @@ async def test_a_child_that_ends_while_another_generation_takes_it_over_is_told_
 
     assert [(m.about, m.seq, m.body) for m in (await again(store, second)).inbox] == [("child", 5, b'"done"')]
     assert [r.run.id for r in await store.pulse("w1")] == ["r1"]
+
+
+async def ends_at_once(store: PostgresStore, host: MovableHost, ending: Callable[..., Transition]) -> None:
+    """Let a child end while its parent takes the transition *ending*: neither sees the other's write."""
+    record = await claimed(store, host)
+    await store.apply([advance(record, children=[NewChild(new_run("kept", workflow="item", depth=1), 1, "abandon")], parent=True)])
+    record = await again(store, record)
+    (child,) = (await claim(store, serves=[("item", "1", "3.11:here")])).records
+    async with written(store, succeed(child, child=True)) as commit:
+        assert await store.apply([ending(record, parent=True)]) == [Verdict.APPLIED]
+        await commit()
+
+
+@pytest.mark.parametrize(("ending", "left"), [(succeed, 0), (advance, 1)])
+async def test_what_a_child_tells_a_parent_that_ends_in_the_same_moment_goes_with_the_next_sweep(
+    store: PostgresStore, database: Database, host: MovableHost, ending: Callable[..., Transition], left: int
+) -> None:
+    """The message comes after the parent has forgotten its own. One that can be read stays."""
+    await ends_at_once(store, host, ending)
+    await store.sweep(10, PENDING)
+
+    assert database.execute("SELECT count(*) FROM romulus.inbox") == [(left,)]
+
+
+async def test_what_a_child_told_stays_where_its_ended_parent_is_being_reopened(
+    store: PostgresStore, database: Database, host: MovableHost, holding: Any
+) -> None:
+    await ends_at_once(store, host, succeed)
+    with holding("UPDATE romulus.runs SET finished_at = NULL WHERE id = 'r1'"):
+        await store.sweep(10, PENDING)
+
+    assert database.execute("SELECT count(*) FROM romulus.inbox") == [(1,)]
 
 
 async def test_two_parents_that_start_the_same_child_at_once_create_it_once(

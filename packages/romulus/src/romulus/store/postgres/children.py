@@ -73,6 +73,15 @@ CLOSED: Final[LiteralString] = (
     "UPDATE romulus.children c SET on_close = 'closed' FROM unnest($1::bigint[], $2::text[]) x (child, how) "
     "WHERE c.child = x.child AND c.on_close = x.how"
 )
+# A child and its parent that end at once do not see each other: the one tells, the other forgets what it was told before.
+UNREAD: Final[LiteralString] = (
+    "SELECT DISTINCT i.run FROM romulus.inbox i JOIN romulus.runs r ON r.key = i.run WHERE r.finished_at IS NOT NULL LIMIT $1"
+)
+# Under the lock of the run: one that is reopened after it is told anew of the children that it takes over.
+FORGET: Final[LiteralString] = (
+    "DELETE FROM romulus.inbox i WHERE i.run IN (SELECT r.key FROM romulus.runs r WHERE r.key = ANY($1::bigint[]) "
+    "AND r.finished_at IS NOT NULL ORDER BY r.key FOR UPDATE SKIP LOCKED)"
+)
 ALONE: Final[LiteralString] = "SELECT pg_try_advisory_xact_lock(1383034229, -2)"
 
 
@@ -175,6 +184,16 @@ async def carried_out(session: Session, requests: Sequence[int], done: Sequence[
     last = done[-1].request - done[-1].whole if len(done) == limit else None  # more of a whole generation's children may be left
     over = [key for key in requests if last is None or key <= last]
     await session.rows("to_close.done", "DELETE FROM romulus.to_close WHERE key = ANY($1::bigint[])", over)
+
+
+async def unread(session: Session, limit: int) -> list[int]:
+    """Return ended runs that have messages: nobody will read them."""
+    return [run for (run,) in await session.rows("inbox.unread", UNREAD, limit)]
+
+
+async def forget(session: Session, runs: Sequence[int]) -> None:
+    """Delete the messages of those of *runs* that have ended."""
+    await session.rows("inbox.forget_unread", FORGET, list(runs))
 
 
 # ---- inside ----------------------------------------------------------------------------------------

@@ -65,7 +65,7 @@ log = logging.getLogger("romulus.store")
 
 CONNECTIONS: Final = 6  # for everything but leases, listening and steps
 STEPS_MAX: Final = 10  # transactional steps at a time
-HEALED_MAX: Final = 500  # forgotten runs woken by one sweep
+HEALED_MAX: Final = 500  # forgotten runs woken, and ended ones whose messages are deleted, by one sweep
 DOUBT_KEPT: Final = 120_000_000  # µs that runs are looked for which a claim without an answer may have taken
 RESENDS_MAX: Final = 5  # times a start or send whose commit got no answer is repeated: their IDs make that harmless
 
@@ -315,6 +315,9 @@ class PostgresStore:
         forgotten = await self._pool.read(lambda s: waking.forgotten(s, HEALED_MAX))
         if forgotten:
             await self._repeatable(lambda s: waking.wake_dealt(s, forgotten))
+        unread = await self._pool.read(lambda s: children.unread(s, HEALED_MAX))
+        if unread:
+            await self._repeatable(lambda s: children.forget(s, unread))
         over, lost = await self._pool.read(workers.over), await self._pool.read(workers.lost)
         if not over and not lost:
             return Freed()
