@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import romulus
@@ -27,11 +28,11 @@ class TimedLease:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._lease, name)
 
-    def renew(self) -> bool:
+    def renew(self, attempts: Sequence[int] = ()) -> bool:
         """Renew it."""
         started = time.perf_counter()
         try:
-            return self._lease.renew()
+            return self._lease.renew(attempts)
         finally:
             self._took.append(time.perf_counter() - started)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -64,13 +64,15 @@ class World:
         self.workers: list[Worker] = []
         self._hosts: list[RealHost] = []
 
-    async def worker(self, app: romulus.App | None = None, *, concurrency: int = 20, **settings: Any) -> Worker:
+    async def worker(
+        self, app: romulus.App | None = None, *, concurrency: int = 20, pools: Sequence[str] = ("default",), **settings: Any
+    ) -> Worker:
         """Start a worker with a store object of its own, as another process would have."""
         host = RealHost()
         store = open_store(url_of(self.path), host)
         await store.open()
         registry = (app or self.app).registry
-        worker = Worker(store, host, registry, concurrency=concurrency, settings=replace(QUICK, **settings))
+        worker = Worker(store, host, registry, concurrency=concurrency, pools=pools, settings=replace(QUICK, **settings))
         await worker.start()
         self.workers.append(worker)
         self._hosts.append(host)

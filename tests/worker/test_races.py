@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -86,7 +87,7 @@ class Failing:
     def __init__(self, *errors: Exception) -> None:
         self.errors, self.left = list(errors), 0
 
-    def renew(self) -> bool:
+    def renew(self, attempts: Sequence[int] = ()) -> bool:
         if self.errors:
             raise self.errors.pop(0)
         self.left = 1

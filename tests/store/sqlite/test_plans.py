@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from romulus.store import open_store
-from romulus.store.sqlite import children, claiming, giveback, matching, place_of, retention, starting, workers
+from romulus.store.sqlite import children, claiming, giveback, matching, place_of, pools, retention, starting, workers
 from romulus.store.sqlite.advance import ADVANCE, HOLDING, LEAVE
 from romulus.store.sqlite.beside import ENDED, SETTLED, WAITS
 from romulus.store.sqlite.migrate import prepare
@@ -113,6 +113,14 @@ STATEMENTS: dict[str, tuple[str, str]] = {
     "children started": (children.LISTED, "children USING INDEX children_generation"),
     "forget the inbox": (children.FORGET_INBOX, "inbox USING COVERING INDEX inbox_run"),
     "events that wait": (retention.BACKLOG, "e USING COVERING INDEX events_unmatched"),
+    "claim from a pool": (pools.TAKE, "pool_attempts USING INDEX pool_attempts_due"),
+    "next due in a pool": (pools.NEXT, "pool_attempts USING INDEX pool_attempts_due"),
+    "queue in pools": (pools.QUEUED.sql(3), "r USING INTEGER PRIMARY KEY"),
+    "recall from pools": (pools.RECALL, "a USING COVERING INDEX pool_attempts_generation (generation=? AND seq=?)"),
+    "leave pools": (pools.LEAVE, "pool_attempts USING COVERING INDEX pool_attempts_generation"),
+    "forget pools' messages": (pools.FORGET, "inbox USING INDEX inbox_run"),
+    "renew attempts": (pools.RENEW, "pool_attempts USING COVERING INDEX pool_attempts_owner (owner=? AND rowid=?)"),
+    "lost attempts": (pools.OVER, "pool_attempts USING INDEX pool_attempts_owner"),
     "free": (workers.FREE, "runs USING COVERING INDEX runs_owner"),
     "lost owners": (workers.LOST, "runs USING COVERING INDEX runs_owner"),
     "reopen held": (workers.REOPEN, "runs USING INDEX runs_held"),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from romulus.client import AsyncHandle, JournalEntry, RunDescription
+from romulus.client import AsyncHandle, JournalEntry, PendingCommand, RunDescription
 from romulus.core.machine import TERMINAL, RunStatus
 from romulus.core.record import Kind
 
@@ -232,7 +232,12 @@ def _print_run(run: RunDescription) -> None:
             run.pending,
             {
                 "SEQ": lambda it: it.seq, "KIND": lambda it: it.kind, "NAME": lambda it: it.name or "?", "STATE": lambda it: it.state,
-                "ATTEMPT": lambda it: it.attempt or "", "DUE": lambda it: it.due, "LAST ERROR": lambda it: it.error,
+                "ATTEMPT": lambda it: it.attempt or "", "POOL": _pool, "DUE": lambda it: it.due, "LAST ERROR": lambda it: it.error,
             },
             "commands",
         )  # fmt: skip
+
+
+def _pool(command: PendingCommand) -> str:
+    """Return whose workers work the command, and whether there are any."""
+    return f"{command.pool} (no live worker serves it)" if command.unserved else command.pool or ""

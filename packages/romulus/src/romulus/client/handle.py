@@ -65,6 +65,8 @@ class AsyncHandle(Generic[T]):
             record.children = await (await self._link.store()).children(record.generation.key)
         if record.operates:
             record.operations = await (await self._link.store()).operations_of(record.generation.key)
+        if record.pooled:
+            record.pool = await (await self._link.store()).pooled(record.generation.key)
         return record_view(record, await self._link.served(), self._link.reader)
 
     async def history(self) -> list[JournalEntry]:

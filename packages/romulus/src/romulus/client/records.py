@@ -21,10 +21,16 @@ class PendingCommand:
     kind: str  # step | wait | child | operation
     name: str  # of a child its run ID; "" where the record does not hold it (an attempt that never failed)
     attempt: int  # 1 the first, 0 where there are no attempts
-    state: str  # armed | backing off | open | matched; of a child its status; of an operation as `OperationRecord` has it
+    # armed | backing off | open | matched; of a child its status; of an operation as `OperationRecord` has it; in a pool queued | claimed |
+    # reported
+    state: str
     since: datetime | None
     due: datetime | None  # of the next attempt, or the wait's deadline
     error: str | None = None  # of the attempt before, in one line; of an operation why it waits for a person
+    pool: str | None = None  # whose workers work it
+    owner: str | None = None  # worker ID: who has claimed it from the pool
+    heartbeat_at: datetime | None = None  # of an attempt in a pool
+    unserved: bool = False  # no live worker serves its pool
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Any, cast
 from romulus.core.duration import to_datetime
 from romulus.core.machine import CLAIMABLE, LIVE, RunStatus
 from romulus.core.operations import OperationRow
+from romulus.core.pools import PoolStanding, PoolState
 from romulus.core.record import Armed, AttemptRow, Entry, Generation, Kind, OpenWait, Record, Run, StartedChild, WorkerRow
 from romulus.store.contract import Evidence, StoredEvent, StoredWait
 
@@ -24,6 +25,7 @@ class Served:
 
     def __init__(self, workers: Iterable[WorkerRow]) -> None:
         self.live = [worker for worker in workers if worker.status == "live"]
+        self.pools = {pool for worker in self.live for pool in json.loads(worker.pools)}
         self._names = {(name, version) for worker in self.live for name, version, _ in json.loads(worker.workflows)}
 
     def strands(self, run: Run) -> bool:
@@ -62,7 +64,7 @@ def record_view(record: Record, served: Served, reader: Reader) -> RunDescriptio
     return run_view(
         record.run,
         served,
-        pending=pending_view(record, reader),
+        pending=pending_view(record, reader, served),
         error=failure_line(generation, reader),
         result=reader.shown_result(generation),
         traceback=reader.traceback(generation.failure) if generation.failure is not None else None,
@@ -74,19 +76,21 @@ def failure_line(generation: Generation, reader: Reader) -> str | None:
     return reader.error(generation.failure) if generation.failure is not None else None
 
 
-def pending_view(record: Record, reader: Reader) -> tuple[PendingCommand, ...]:
+def pending_view(record: Record, reader: Reader, served: Served) -> tuple[PendingCommand, ...]:
     """Return what the run awaits, in command order: armed attempts, attempts backing off, open waits, live children if they were read."""
     if record.run.status not in LIVE:
         return ()
     errors = {row.seq: reader.error(row.error) for row in record.attempts if row.error}
     armed = armed_view(record.run, errors)
     started = {command.seq for command in armed}
+    pooled = [_pooled(attempt, errors.get(attempt.seq), served) for attempt in record.pool]
+    started |= {attempt.seq for attempt in record.pool}
     backing_off = [_backing_off(row, errors.get(row.seq)) for row in record.attempts if row.seq not in started]
     waits = [_open_wait(wait) for wait in record.waits]
     children = [_live_child(child) for child in record.children if RunStatus(child.status) in LIVE][:CHILDREN_SHOWN_MAX]
     operations = {row.seq: _operation(row) for row in record.operations}
     attempts = [command for command in (*armed, *backing_off) if command.seq not in operations]
-    return tuple(sorted([*attempts, *waits, *children, *operations.values()], key=lambda command: command.seq))
+    return tuple(sorted([*attempts, *pooled, *waits, *children, *operations.values()], key=lambda command: command.seq))
 
 
 def armed_view(run: Run, errors: dict[int, str] | None = None) -> tuple[PendingCommand, ...]:
@@ -141,6 +145,14 @@ def evidence_view(evidence: Evidence) -> EvidenceRecord:
 
 def _backing_off(row: AttemptRow, error: str | None) -> PendingCommand:
     return PendingCommand(row.seq, "step", "", row.number, "backing off", None, _at(row.due), error)
+
+
+def _pooled(attempt: PoolStanding, error: str | None, served: Served) -> PendingCommand:
+    unserved = attempt.pool not in served.pools and attempt.state == PoolState.QUEUED
+    return PendingCommand(
+        attempt.seq, "step", attempt.step, attempt.number, attempt.state, _at(attempt.claimed_at), _at(attempt.due), error,
+        attempt.pool, attempt.owner, _at(attempt.beat_at), unserved,
+    )  # fmt: skip
 
 
 def _open_wait(wait: OpenWait) -> PendingCommand:

@@ -39,7 +39,7 @@ def after_failure(
 ) -> AttemptRow | None:
     """Return the row of the next attempt after attempt *number* raised *exception*; None: the failure is the outcome."""
     failures = (row.failures if row else 0) + 1
-    if isinstance(exception, (*_NEVER_RETRIED, *retry.non_retryable)) or _used_up(retry, failures):
+    if never_again(retry, exception) or _used_up(retry, failures):
         return None
     due = now + retry.delay(failures, random01)
     return AttemptRow(seq, digest, _latest(row, number), failures, row.losses if row else 0, due, error_body, row.heartbeat if row else b"")
@@ -71,6 +71,22 @@ def after_loss(
         return after
     after.losses = 0  # a release starts the count again, never the number
     return LossHold(_reason(step or f"command {seq}", number, why), after)
+
+
+def after_cut(retry: Retry, row: AttemptRow | None, seq: int, digest: str, number: int, now: int) -> AttemptRow | None:
+    """Return the row of the next attempt after a worker that stopped cut attempt *number* off: it counts against no limit.
+
+    None: the step allows one attempt only, so it is as good as lost.
+    """
+    if retry.max_attempts == 1:
+        return None
+    failures, losses, heartbeat = (row.failures, row.losses, row.heartbeat) if row else (0, 0, b"")
+    return AttemptRow(seq, digest, number, failures, losses, now, b"", heartbeat)
+
+
+def never_again(retry: Retry, exception: BaseException) -> bool:
+    """Return whether no attempt follows one that raised *exception*, however many are left."""
+    return isinstance(exception, (*_NEVER_RETRIED, *retry.non_retryable))
 
 
 def _latest(row: AttemptRow | None, number: int) -> int:

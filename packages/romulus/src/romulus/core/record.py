@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from .machine import RunStatus
 from .operations import OperationRow
+from .pools import PoolStanding
 
 
 class Kind(StrEnum):
@@ -154,6 +155,7 @@ class About(StrEnum):
     CONFLICT = "conflict"  # the ID was taken; info is JSON, see `Taken`
     OPERATION = "operation"  # an operation of the run was settled; info JSON [operation ID, state, sends, reason]
     REVIEW = "review"  # an operation waits for a person: info is the reason; "": it no longer does
+    POOL = "pool"  # an attempt in a pool ended: body as it was reported; info is JSON, see `pools.PoolTold`
     ENDED = "child"  # the child ended; body as its generation has it, info JSON [run ID, status]
 
 
@@ -202,6 +204,8 @@ class Record:
     children: Sequence[StartedChild] = ()  # read by a worker before it rebuilds a parent
     operates: bool = False  # the generation has recorded operations: `Store.operations_of` lists those it awaits
     operations: Sequence[OperationRow] = ()  # read by a worker before it rebuilds such a run
+    pooled: bool = False  # the generation has attempts in pools: `Store.pooled` lists them
+    pool: Sequence[PoolStanding] = ()  # read by a worker before it rebuilds such a run
 
 
 class HoldKind(StrEnum):

@@ -8,6 +8,7 @@ from enum import Enum
 
 from .machine import Change, RunStatus
 from .operations import NewIntent, OperationMark
+from .pools import NewPoolAttempt
 from .record import AttemptRow, Entry, Generation, HoldKind, Run
 
 
@@ -137,6 +138,9 @@ class Transition:
     marks: Sequence[OperationMark] = ()  # what its operations become: all of them, or the transition is refused
     forsaken: Sequence[int] = ()  # seqs of operations that the code no longer awaits
     operates: bool = False  # the generation has recorded operations
+    pools: Sequence[NewPoolAttempt] = ()  # attempts to be queued in pools
+    recalled: Sequence[int] = ()  # seqs whose attempts in pools are deleted: reported, or no longer awaited
+    pooled: bool = False  # the generation has had attempts in pools
 
 
 class Verdict(Enum):

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from romulus.core.machine import RunStatus
 from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
+from romulus.core.pools import PoolBeat, PoolReport, PoolStanding, TakenPool
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
 from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
 
@@ -127,8 +128,10 @@ class TakenOperations:
 class Lease(Protocol):
     """A worker's lease, kept on a connection of its own and called from the lease thread only."""
 
-    def renew(self) -> bool:
+    def renew(self, attempts: Sequence[int] = ()) -> bool:
         """Extend the lease by its length; False: the worker was marked dead, its claims are void.
+
+        With it, in one statement, the leases of its *attempts* (`PoolAttempt.key`) that it still has claimed.
 
         Raises:
             StoreUnavailable: the store could not be reached; the lease runs on.
@@ -321,7 +324,7 @@ class Store(Protocol):
 
         Operations are recorded in the same commit; one of `intents` that is there and not queued, or of `marks` that is not in the state
         it names (armed: under this claim), refuses the transition. So does a hold for review whose run has something in its inbox.
-        A generation that ends withdraws its queued operations and awaits none of the others.
+        A generation that ends withdraws its queued operations and awaits none of the others; its attempts in pools are deleted.
 
         Raises:
             BatchRejected: a statement raised; nothing was written.
@@ -372,6 +375,38 @@ class Store(Protocol):
         *decide* is pure and may raise: nothing is written then. A run that awaits the operation, in the generation that recorded it, gets a
         message in its inbox when it is settled (`About.OPERATION`), when it waits for a person and when it no longer does (`About.REVIEW`),
         with a `wakes` row; one held for review (`HoldKind.REVIEW`) gets status *to* and is due at once. Grouped as `start`.
+        """
+        ...
+
+    async def pooled(self, generation: int) -> Sequence[PoolStanding]:
+        """Return the attempts that a generation has in pools, in command order."""
+        ...
+
+    async def take_pool(
+        self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int
+    ) -> TakenPool:  # fmt: skip
+        """Claim up to *limit* due attempts at these *steps* in the pools of these *names* for *owner*, the longest due first.
+
+        Each gets the fence greatest(fence + 1, store µs) and a lease of *lease* µs of its own, which `Lease.renew` extends.
+        Nothing is claimed for an owner that is marked dead.
+        """
+        ...
+
+    async def beat_pool(self, beats: Sequence[PoolBeat]) -> Sequence[bool]:
+        """Store signs of life; say of each attempt whether it is still claimed under that fence: False, its outcome is no longer wanted."""
+        ...
+
+    async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool]:
+        """Put how attempts ended into their runs' inboxes (`About.POOL`) with a `wakes` row each; those accepted before count as accepted.
+
+        False: it is no longer claimed under that fence; nothing changes, and the report is kept as evidence of its run (`late_attempt`).
+        """
+        ...
+
+    async def lose_pool(self, limit: int) -> int:
+        """Give up to *limit* claimed attempts up whose lease is over or whose owner is dead or unknown; return how many.
+
+        Each run is told (`PoolEnd.LOST`), and the fence raised, so that what the holder reports yet is late.
         """
         ...
 

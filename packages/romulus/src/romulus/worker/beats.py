@@ -8,12 +8,12 @@ from romulus.core.commands import StepCall
 from romulus.core.errors import StepTimeout
 from romulus.core.values import ValueCodec
 
-from .engine import Engine, Work
+from .engine import Body, Engine
 
 DETAILS: ValueCodec[Any] = ValueCodec(Any, "heartbeat details")
 
 
-def last_details(engine: Engine, work: Work) -> Any:
+def last_details(engine: Engine, work: Body) -> Any:
     """Return the details of the last heartbeat of the attempt before, None if there was none."""
     if work.row is None or not work.row.heartbeat:
         return None
@@ -23,7 +23,7 @@ def last_details(engine: Engine, work: Work) -> Any:
 class Heartbeat:
     """Takes an attempt's heartbeats, from any thread, and ends an attempt that falls silent."""
 
-    def __init__(self, engine: Engine, work: Work) -> None:
+    def __init__(self, engine: Engine, work: Body) -> None:
         self._engine, self._work = engine, work
         self._last = engine.host.monotonic()
         self._timeout = cast("StepCall", work.command.detail).spec.heartbeat_timeout
@@ -35,6 +35,7 @@ class Heartbeat:
         self._last = self._engine.host.monotonic()
         if details is not None:
             self._work.heartbeat = self._engine.registry.vault.seal(DETAILS.dump(details)[0], "heartbeat details")
+        self._work.beats()
 
     def _check(self) -> None:
         """Look whether the attempt has fallen silent; look again when it could next have."""

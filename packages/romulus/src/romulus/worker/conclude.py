@@ -19,6 +19,7 @@ from . import family, holding
 from .draft import Draft
 from .engine import CancelIn, Work
 from .operations import arming
+from .pools import queueing
 
 if TYPE_CHECKING:
     from .driver import RunDriver
@@ -34,10 +35,13 @@ def conclude(driver: RunDriver, draft: Draft) -> Transition | None:
         return _end(driver, draft, driver.instance.outcome)
     if driver.run.position + len(draft.entries) >= driver.engine.settings.history_max:
         return holding.held(driver, draft, HoldKind.LIMIT, holding.history_limit(driver))
+    if draft.poison:
+        return holding.held(driver, draft, HoldKind.POISON, draft.poison)
     family.start(driver, draft)
+    queueing.start(driver, draft)
     arm(driver, draft)
     arming.record_queued(driver, draft)
-    if driver.armed or driver.queue or driver.queued or driver.unstarted or draft.answers:
+    if driver.armed or driver.queue or driver.queued or driver.unstarted or driver.unpooled or draft.answers:
         return _advance(driver, draft)
     return _park(driver, draft)
 
@@ -109,7 +113,7 @@ def _park(driver: RunDriver, draft: Draft) -> Transition:
     held = arming.in_review(driver, draft)
     if held is not None:
         return held
-    if due is None and not (driver.waits or driver.children or driver.operations):
+    if due is None and not (driver.waits or driver.children or driver.operations or driver.pooled):
         return holding.held(driver, draft, HoldKind.DEADLOCK, holding.deadlock(driver))
     return _seal(driver, draft, Change.PARK, wake_at=due)
 
@@ -194,6 +198,8 @@ def _close_everything(driver: RunDriver, draft: Draft) -> None:
     driver.waits.clear()
     driver.unstarted.clear()
     driver.operations.clear()
+    driver.unpooled.clear()
+    driver.pooled.clear()
 
 
 def _next_generation(driver: RunDriver, outcome: Continued) -> NewGeneration:
@@ -226,5 +232,5 @@ def _seal(
     return draft.seal(
         driver.run, driver.engine.owner.id, change, armed_text(driver), cancel_seq=driver.cancel_seen, digest=driver.digest,
         wake_at=wake_at, excluded=excluded, result=result, failure=failure, ended_by=ended_by, begins=begins,
-        parent=driver.parent, operates=driver.operates,
+        parent=driver.parent, operates=driver.operates, pooled=driver.pools,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from .draft import Draft
 from .engine import CancelIn, DueNow, EventIn, MessageIn, OperationEnded, Outcome, TryAgain
 from .entries import entry_of, patches, record
 from .operations import arming
+from .pools import queueing
 
 if TYPE_CHECKING:
     from .driver import RunDriver
@@ -61,6 +62,8 @@ def _deliver(driver: RunDriver, draft: Draft) -> None:
             _event(driver, draft, delivery)
         case MessageIn() if delivery.message.about in (About.OPERATION, About.REVIEW):
             arming.deliver(driver, draft, delivery.message)
+        case MessageIn() if delivery.message.about == About.POOL:
+            queueing.deliver(driver, draft, delivery.message)
         case MessageIn():
             family.deliver(driver, draft, delivery.message)
         case CancelIn():
@@ -104,7 +107,7 @@ def _due(driver: RunDriver, draft: Draft, due: DueNow) -> None:
     command = driver.instance.open.get(due.seq)
     match command.detail if command is not None else None:
         case StepCall() | OperationCall() if command is not None and due.seq in driver.rows:
-            driver.queued.append(command)
+            _due_again(driver, command)
         case TimerCall() if command is not None:
             draft.due(due.due)
             record(driver, draft, entry_of(driver, draft, command, b"", at=due.due))
@@ -115,6 +118,14 @@ def _due(driver: RunDriver, draft: Draft, due: DueNow) -> None:
             record(driver, draft, entry_of(driver, draft, command, b"", failed=True, at=due.due))
         case _:
             pass
+
+
+def _due_again(driver: RunDriver, command: Command) -> None:
+    """Queue a command whose back-off is over: for a slot here, or in its pool."""
+    if queueing.is_pooled(command):
+        queueing.issued(driver, command)
+    else:
+        driver.queued.append(command)
 
 
 def _event(driver: RunDriver, draft: Draft, arrived: EventIn) -> None:
@@ -176,6 +187,8 @@ def issued(driver: RunDriver, draft: Draft, command: Command) -> None:
     """Queue a step, watch a timer, open a wait, make a child."""
     detail = command.detail
     match detail:
+        case StepCall() if queueing.is_pooled(command):
+            queueing.issued(driver, command)
         case StepCall():
             driver.queued.append(command)
         case OperationCall():
@@ -200,6 +213,7 @@ def _withdrawn(driver: RunDriver, draft: Draft, command: Command) -> None:
         draft.changed = True
     if driver.rows.pop(seq, None) is not None:
         draft.settle(seq)
+    queueing.withdrawn(driver, draft, seq)
     if driver.waits.pop(seq, None) is not None:
         draft.close(CloseWait(seq, Closing.WITHDRAWN))
     if isinstance(command.detail, ChildCall):
@@ -219,5 +233,5 @@ def still_due(driver: RunDriver, due: int, seq: int) -> bool:
         return False
     if isinstance(command.detail, StepCall | OperationCall):
         row = driver.rows.get(seq)
-        return row is not None and row.due == due and seq not in driver.armed
+        return row is not None and row.due == due and seq not in driver.armed and seq not in driver.pooled
     return True

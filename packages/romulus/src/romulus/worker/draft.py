@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from romulus.core.machine import GUARDS_CANCEL, Change, after
 from romulus.core.operations import NewIntent, OperationMark, OperationState
+from romulus.core.pools import NewPoolAttempt
 from romulus.core.record import AttemptRow, Entry, HoldKind, Message, Run
 from romulus.core.transition import Attach, CloseChild, CloseWait, Closing, NewChild, NewGeneration, NewWait, Transition
 
@@ -15,7 +16,8 @@ class Draft:
 
     __slots__ = (
         "abandoned", "answers", "arms", "attaches", "attempts", "attributes", "bytes", "changed", "children", "closes", "closing",
-        "entries", "forsaken", "id", "intents", "marks", "not_before", "opens", "progressed", "settled", "taken",
+        "entries", "forsaken", "id", "intents", "marks", "not_before", "opens", "poison", "pools", "progressed",
+        "recalled", "returned", "settled", "taken",
     )  # fmt: skip
 
     def __init__(self, transition_id: int) -> None:
@@ -37,6 +39,10 @@ class Draft:
         self.marks: list[OperationMark] = []
         self.forsaken: list[int] = []  # operations whose outcome is in an entry
         self.abandoned: list[int] = []  # operations that the code no longer awaits
+        self.pools: list[NewPoolAttempt] = []
+        self.returned: list[int] = []  # seqs whose attempts in pools have ended: their messages are taken
+        self.recalled: list[int] = []  # seqs whose attempts in pools the code no longer awaits
+        self.poison = ""  # why the run must be held for what was lost
         self.not_before: int | None = None
         self.progressed = False
         self.changed = False  # something without an entry changed: armed, attempts, waits
@@ -105,6 +111,21 @@ class Draft:
         self.marks.append(mark)
         self.changed = True
 
+    def queue_in_pool(self, attempt: NewPoolAttempt) -> None:
+        """Queue an attempt in its pool."""
+        self.pools.append(attempt)
+        self.changed = True
+
+    def end_in_pool(self, seq: int) -> None:
+        """Delete an attempt whose end is recorded with this transition."""
+        self.returned.append(seq)
+        self.changed = True
+
+    def recall(self, seq: int) -> None:
+        """Delete an attempt that nobody awaits."""
+        self.recalled.append(seq)
+        self.changed = True
+
     def outcomes_only(self) -> None:
         """Forget what the code asked for: a replay asks for it again."""
         self.opens.clear()
@@ -116,6 +137,8 @@ class Draft:
         self.intents.clear()
         self.marks[:] = [mark for mark in self.marks if mark.before is not OperationState.QUEUED]
         self.abandoned.clear()
+        self.pools.clear()
+        self.recalled.clear()
         self.attributes = None
 
     def seal(
@@ -136,6 +159,7 @@ class Draft:
         begins: NewGeneration | None = None,
         parent: bool = False,
         operates: bool = False,
+        pooled: bool = False,
     ) -> Transition:
         """Return the transition that *change* and everything collected make of *run*."""
         return Transition(
@@ -144,6 +168,7 @@ class Draft:
             cancel_seq if change in GUARDS_CANCEL else None, self.not_before, self.progressed, wake_at, digest, excluded,
             tuple(self.attempts.values()), self.settled, tuple(self.opens.values()), self.closes,
             hold, result, failure, ended_by, begins, self.children, self.attaches, self.closing, self.taken, self.attributes,
-            child=run.depth > 0, parent=parent or operates, intents=tuple(self.intents.values()), marks=self.marks,
+            child=run.depth > 0, parent=parent or operates or pooled, intents=tuple(self.intents.values()), marks=self.marks,
             forsaken=self.forsaken + self.abandoned, operates=operates,
+            pools=self.pools, recalled=self.returned + self.recalled, pooled=pooled,
         )  # fmt: skip

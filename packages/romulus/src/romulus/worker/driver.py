@@ -34,9 +34,9 @@ class RunDriver:
     # fmt: off
     __slots__ = (
         "_later", "_patches", "armed", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues", "engine",
-        "generation", "gone", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent", "queue",
-        "queued", "reservations", "reserved", "rows", "run", "starting", "taken_up", "timer", "unstarted", "waiting_slot", "waits",
-        "warned",
+        "generation", "gone", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent",
+        "pool_fences", "pooled", "pools", "queue", "queued", "reservations", "reserved", "rows", "run", "sealed", "starting", "taken_up",
+        "timer", "unpooled", "unstarted", "waiting_slot", "waits", "warned",
     )
     # fmt: on
 
@@ -53,6 +53,11 @@ class RunDriver:
         self.reservations: deque[Callable[[], object]] = deque()  # transactional steps waiting for the in-flight slot
         self.waits: dict[int, Command] = {}  # by seq: open in the record, or in the draft
         self.unstarted: dict[int, NewChild] = {}  # by seq: asked for, not in a transition yet
+        self.unpooled: dict[int, Command] = {}  # by seq: to be queued in their pools, not in a transition yet
+        self.sealed: dict[int, bytes] = {}  # by seq: their arguments
+        self.pooled: dict[int, int] = {}  # by seq: in a pool, with the number of the attempt there
+        self.pool_fences: dict[int, int] = {}  # by seq: of the attempt before
+        self.pools = False  # the generation has had attempts in pools
         self.children: set[int] = set()  # seqs: started, their outcome not recorded yet
         self.messages: set[int] = set()  # keys read in this claim: none is delivered twice
         self.more = False  # the inbox may hold more than was read
@@ -307,7 +312,7 @@ class RunDriver:
             release(notes, run.id)
         if self.engine.observer is not None:
             self.engine.observer.applied(self, transition)
-        if draft.children or draft.attaches or draft.closing:
+        if draft.children or draft.attaches or draft.closing or draft.pools:
             self.engine.store.hub.poke()
         if any(mark.due is not None for mark in transition.marks):
             self.engine.operations.settler.poke()

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from romulus.authoring.registry import Registry
+from romulus.core.attempts import after_failure
 from romulus.core.commands import Command, WorkflowSpec
 from romulus.core.instance import Instance, RunInfo
 from romulus.core.operations import Ending
 from romulus.core.ports import Host
 from romulus.core.record import AttemptRow, Deposit, Message, Record, Run
+from romulus.core.retry import Retry
 from romulus.core.seeds import Seeds
 from romulus.core.transition import Transition
 from romulus.core.values import Vault
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from .driver import RunDriver
     from .executor import Executor
     from .operations import Operations
+    from .pools import PoolWorker
 
 
 class Owner(Protocol):
@@ -39,6 +42,9 @@ class Owner(Protocol):
     def may_arm(self) -> bool:
         """Return whether the lease lasts long enough to begin something new."""
         ...
+
+    def attempt_over(self) -> None:
+        """An attempt of a pool is no longer worked here."""
 
     def let_go(self, driver: RunDriver) -> None:
         """The run is no longer in progress here: parked, ended, held, freed or lost."""
@@ -100,6 +106,7 @@ class Engine:
     observer: Observer | None = None
     executor: Executor = field(init=False)
     operations: Operations = field(init=False)
+    pools: PoolWorker = field(init=False)
     _transitions: int = 0
 
     def next_transition_id(self) -> int:
@@ -112,6 +119,55 @@ class Engine:
     def random01(self) -> float:
         """Return a random float in [0, 1)."""
         return self.host.random_bits(53) / (1 << 53)
+
+
+class Body(Protocol):
+    """An attempt whose body runs here, as the executor sees it: of a run in memory (`Work`), or claimed from a pool."""
+
+    command: Command
+    number: int  # 1 the first
+    row: AttemptRow | None  # what earlier attempts left
+    begun: bool  # its body has started
+    withdrawn: bool  # nobody waits for its outcome any more
+    handle: Any  # what the executor cancels
+    token: Any  # the user's Attempt
+    heartbeat: bytes  # details of its last heartbeat, sealed
+    silenced: BaseException | None  # the timeout that is its outcome, whatever its body still does
+
+    @property
+    def run_id(self) -> str:
+        """The ID of the run that awaits it."""
+        ...
+
+    @property
+    def info(self) -> RunInfo:
+        """What the body may know of that run."""
+        ...
+
+    @property
+    def fence(self) -> int:
+        """The claim it is made under."""
+        ...
+
+    @property
+    def seed(self) -> bytes:
+        """The generation's newest seed."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Return whether nobody waits for its outcome any more."""
+        ...
+
+    def beats(self) -> None:
+        """Note that its body has sent a heartbeat. From any thread."""
+
+    def after(self, retry: Retry, body: bytes, error: BaseException, now: int, random01: float) -> Outcome | TryAgain:
+        """Return what follows when its body has raised *error*, sealed as *body*."""
+        ...
+
+    def deliver(self, delivery: Outcome | TryAgain) -> None:
+        """Say how it ended."""
 
 
 @dataclass(slots=True, eq=False)
@@ -130,12 +186,53 @@ class Work:
     heartbeat: bytes = b""  # details of its last heartbeat, sealed
     silenced: BaseException | None = None  # the timeout that is its outcome, whatever its body still does
 
+    @property
+    def run_id(self) -> str:
+        """The ID of its run."""
+        return self.driver.run.id
+
+    @property
+    def info(self) -> RunInfo:
+        """What the body may know of the run."""
+        return self.driver.instance.info
+
+    @property
+    def fence(self) -> int:
+        """The run's claim."""
+        return self.driver.run.fence
+
+    @property
+    def seed(self) -> bytes:
+        """The generation's newest seed."""
+        return self.driver.instance.seeds.newest
+
+    @property
+    def over(self) -> bool:
+        """Return whether nobody waits for its outcome any more."""
+        return self.withdrawn or self.driver.gone
+
+    def beats(self) -> None:
+        """Do nothing: details are stored with the attempt's end."""
+
+    def after(self, retry: Retry, body: bytes, error: BaseException, now: int, random01: float) -> Outcome | TryAgain:
+        """Return the next try; the failure, where there is none."""
+        command = self.command
+        row = after_failure(retry, self.row, command.seq, command.digest.hex(), self.number, body, error, now, random01)
+        if row is None:
+            return Outcome(self, True, body, None)
+        row.heartbeat = self.heartbeat or row.heartbeat
+        return TryAgain(self, row)
+
+    def deliver(self, delivery: Outcome | TryAgain) -> None:
+        """Hand the run how it ended."""
+        self.driver.arrive(delivery)
+
 
 @dataclass(slots=True, eq=False)
 class Outcome:
     """An attempt's outcome: final."""
 
-    work: Work
+    work: Body
     failed: bool
     body: bytes  # sealed
     value: object  # decoded again from the body's plaintext, or the exception
@@ -145,7 +242,7 @@ class Outcome:
 class TryAgain:
     """An attempt failed and the command is due again later."""
 
-    work: Work
+    work: Body
     row: AttemptRow
 
 
@@ -197,6 +294,6 @@ class MessageIn:
 Delivery = Outcome | OperationEnded | TryAgain | DueNow | EventIn | CancelIn | MessageIn
 
 __all__ = [
-    "CancelIn", "Delivery", "DueNow", "Engine", "EventIn", "MessageIn", "OperationEnded", "Outcome", "Owner", "Record",
+    "Body", "CancelIn", "Delivery", "DueNow", "Engine", "EventIn", "MessageIn", "OperationEnded", "Outcome", "Owner", "Record",
     "TryAgain", "Work",
 ]  # fmt: skip

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from romulus.authoring.current import Attempt, attempt_var
 from romulus.authoring.resource import ResourceSet
-from romulus.core.attempts import after_failure
 from romulus.core.commands import OperationCall, StepCall, StepSpec
 from romulus.core.errors import DefinitionError, SerializationError, StepTimeout, Undecodable, ValueTooLarge
 from romulus.core.failures import describe_failure, dump_failure
 
 from .beats import Heartbeat, last_details
-from .engine import Engine, Outcome, TryAgain, Work
+from .engine import Body, Engine, Outcome, TryAgain, Work
 from .operations import arming
 
 if TYPE_CHECKING:
@@ -30,12 +29,12 @@ class Executor:
 
     def __init__(self, engine: Engine, resources: ResourceSet, transactional: Transactional) -> None:
         self._engine, self._resources, self._transactional = engine, resources, transactional
-        self.running: set[Work] = set()
+        self.running: set[Body] = set()
 
-    def begin(self, work: Work) -> None:
+    def begin(self, work: Body) -> None:
         """Start the body of an attempt whose arming is durable."""
         if isinstance(work.command.detail, OperationCall):
-            arming.begin(work)
+            arming.begin(cast("Work", work))
             return
         call = cast("StepCall", work.command.detail)
         spec = call.spec
@@ -49,7 +48,7 @@ class Executor:
             self.raised(work, error)
             return
         if spec.transaction:
-            self._transactional.begin(work, call, context)
+            self._transactional.begin(cast("Work", work), call, context)
         elif not spec.is_async:
             self._in_thread(work, call, context)
         elif spec.suspends or spec.heartbeat_timeout is not None:
@@ -57,7 +56,7 @@ class Executor:
         else:
             self._at_once(work, call, context)
 
-    def withdraw(self, work: Work) -> None:
+    def withdraw(self, work: Body) -> None:
         """Tell an attempt that nobody waits for its outcome any more; its slot comes back when the body has ended."""
         if work.withdrawn:
             return
@@ -66,7 +65,7 @@ class Executor:
             self._engine.slots.give()
             return
         if isinstance(work.command.detail, OperationCall):
-            self._withdraw_operation(work)
+            self._withdraw_operation(cast("Work", work))
             return
         work.token.cancelled = True
         if work.handle is not None:
@@ -84,7 +83,7 @@ class Executor:
         if tasks:
             await asyncio.wait(tasks)
 
-    def silent(self, work: Work, error: StepTimeout) -> None:
+    def silent(self, work: Body, error: StepTimeout) -> None:
         """End an attempt that sends no heartbeats: its outcome is the timeout."""
         work.silenced = error
         work.token.cancelled = True
@@ -110,19 +109,18 @@ class Executor:
         """Tell the operator of a run whose history grows long."""
         log.warning("run %r has %d journal entries and is held at %d: let its workflow continue_as_new()", run_id, entries, limit)
 
-    def equip(self, work: Work, context: Context, connection: object = None) -> None:
+    def equip(self, work: Body, context: Context, connection: object = None) -> None:
         """Make the attempt known to the body that will run in *context*."""
-        driver, command = work.driver, work.command
-        details = last_details(self._engine, work)
+        command, details = work.command, last_details(self._engine, work)
         work.token = Attempt(
-            driver.instance.info, command.name, command.seq, work.number, driver.run.fence, driver.instance.seeds.newest,
+            work.info, command.name, command.seq, work.number, work.fence, work.seed,
             last_heartbeat=details, connection=connection, resources=self._resources, beat=Heartbeat(self._engine, work).beat,
         )  # fmt: skip
         context.run(attempt_var.set, work.token)
 
     # ---- the ways a body runs --------------------------------------------------------------------
 
-    def _at_once(self, work: Work, call: StepCall, context: Context) -> None:
+    def _at_once(self, work: Body, call: StepCall, context: Context) -> None:
         """Run a body that cannot suspend to its end, without a task of its own."""
         try:
             value = context.run(_drive, call)
@@ -133,12 +131,12 @@ class Executor:
         else:
             self._returned(work, call.spec, value)
 
-    def _in_task(self, work: Work, call: StepCall, context: Context) -> None:
-        task = self._engine.host.spawn(_await(call, work), context=context, name=f"{work.driver.run.id}/{call.spec.name}")
+    def _in_task(self, work: Body, call: StepCall, context: Context) -> None:
+        task = self._engine.host.spawn(_await(call, work), context=context, name=f"{work.run_id}/{call.spec.name}")
         work.handle = task
         task.add_done_callback(lambda done: self._task_done(work, call, done))
 
-    def _in_thread(self, work: Work, call: StepCall, context: Context) -> None:
+    def _in_thread(self, work: Body, call: StepCall, context: Context) -> None:
         """Run a `def` body in the pool. A thread cannot be stopped: past its timeout it keeps its slot until it ends."""
         future = self._engine.host.in_pool(lambda: context.run(_call, call))
         work.handle = _Thread()
@@ -146,7 +144,7 @@ class Executor:
             work.handle.timer = self._engine.host.call_later(call.spec.timeout, self._thread_late, work, call)
         future.add_done_callback(lambda done: self._thread_done(work, call, done))
 
-    def _task_done(self, work: Work, call: StepCall, task: asyncio.Future[Any]) -> None:
+    def _task_done(self, work: Body, call: StepCall, task: asyncio.Future[Any]) -> None:
         if work.silenced is not None:
             self.raised(work, work.silenced)
         elif task.cancelled():
@@ -156,19 +154,19 @@ class Executor:
         else:
             self._returned(work, call.spec, task.result())
 
-    def _thread_done(self, work: Work, call: StepCall, future: asyncio.Future[Any]) -> None:
+    def _thread_done(self, work: Body, call: StepCall, future: asyncio.Future[Any]) -> None:
         if work.handle.timer is not None:
             work.handle.timer.cancel()
         self._task_done(work, call, future)
 
-    def _thread_late(self, work: Work, call: StepCall) -> None:
+    def _thread_late(self, work: Body, call: StepCall) -> None:
         """The body is told; its outcome is the timeout, and no next attempt overlaps its thread."""
         work.token.cancelled = True
         work.silenced = _late(call.spec, work.number)
 
     # ---- how it ended ----------------------------------------------------------------------------
 
-    def _returned(self, work: Work, spec: StepSpec, value: object) -> None:
+    def _returned(self, work: Body, spec: StepSpec, value: object) -> None:
         """Encode the value, decode it again, and deliver that: the code only ever sees what the record holds."""
         if self.finish(work):
             return
@@ -179,51 +177,44 @@ class Executor:
             return
         self._sealed(work, lambda: self._result(work, plain, again))
 
-    def raised(self, work: Work, error: BaseException) -> None:
+    def raised(self, work: Body, error: BaseException) -> None:
         """Decide whether the attempt is tried again; if not, its failure is the outcome."""
         if self.finish(work):
             return
         self._sealed(work, lambda: self._next(work, error))
 
-    def _next(self, work: Work, error: BaseException) -> Outcome | TryAgain:
+    def _next(self, work: Body, error: BaseException) -> Outcome | TryAgain:
         engine, spec = self._engine, cast("StepCall", work.command.detail).spec
         body = engine.registry.vault.seal_failure(dump_failure(error), f"the failure of step {spec.name!r}")
-        row = after_failure(
-            spec.retry, work.row, work.command.seq, work.command.digest.hex(), work.number, body, error,
-            engine.store.estimated_now(), engine.random01(),
-        )  # fmt: skip
-        if row is None:
-            return Outcome(work, True, body, None)
-        row.heartbeat = work.heartbeat or row.heartbeat
-        return TryAgain(work, row)
+        return work.after(spec.retry, body, error, engine.store.estimated_now(), engine.random01())
 
-    def _result(self, work: Work, plain: bytes, again: object) -> Outcome:
+    def _result(self, work: Body, plain: bytes, again: object) -> Outcome:
         try:
             return Outcome(work, False, self._engine.registry.vault.seal(plain, f"the result of step {work.command.name!r}"), again)
         except ValueTooLarge as error:
             return self._failure(work, error)
 
-    def _fail(self, work: Work, error: BaseException) -> None:
+    def _fail(self, work: Body, error: BaseException) -> None:
         self._sealed(work, lambda: self._failure(work, error))
 
-    def _failure(self, work: Work, error: BaseException) -> Outcome:
+    def _failure(self, work: Body, error: BaseException) -> Outcome:
         body = self._engine.registry.vault.seal_failure(dump_failure(error), f"the failure of step {work.command.name!r}")
         return Outcome(work, True, body, None)
 
-    def _sealed(self, work: Work, make: Callable[[], Outcome | TryAgain], told: bool = False) -> None:
+    def _sealed(self, work: Body, make: Callable[[], Outcome | TryAgain], told: bool = False) -> None:
         """Deliver how an attempt ended. While the App's codec fails it is kept in hand and tried again: it may be paid for."""
-        if work.withdrawn or work.driver.gone:
+        if work.over:
             return
         try:
             delivery = make()
         except SerializationError as error:
             if not told:
-                log.warning("how step %r of run %r ended waits to be stored: %s", work.command.name, work.driver.run.id, error)
+                log.warning("how step %r of run %r ended waits to be stored: %s", work.command.name, work.run_id, error)
             self._engine.host.call_later(self._engine.settings.poll, self._sealed, work, make, True)
         else:
-            work.driver.arrive(delivery)
+            work.deliver(delivery)
 
-    def finish(self, work: Work) -> bool:
+    def finish(self, work: Body) -> bool:
         """Give the slot back; return whether nobody waits for the outcome."""
         self.running.discard(work)
         self._engine.slots.give()
@@ -261,7 +252,7 @@ def _drive(call: StepCall) -> Any:
     raise RuntimeError(f"step {call.spec.name!r} suspended although its code has no await")
 
 
-async def _await(call: StepCall, work: Work) -> Any:
+async def _await(call: StepCall, work: Body) -> Any:
     """Await a body within its timeout."""
     spec = call.spec
     if spec.timeout is None:

@@ -145,7 +145,7 @@ def _difference(call: ChildCall, taken: Taken) -> str:
 
 def _failed(driver: RunDriver, draft: Draft, command: Command, failure: bytes) -> None:
     """Record that the child was not started."""
-    body = driver.engine.registry.vault.seal_failure(failure, f"the failure of child {command.name!r}")
+    body = driver.engine.registry.vault.seal_failure(failure, f"the failure of {command.kind} {command.name!r}")
     record(driver, draft, entry_of(driver, draft, command, body, failed=True))
 
 

@@ -39,7 +39,7 @@ def held(driver: RunDriver, draft: Draft, kind: HoldKind, reason: str) -> Transi
     return draft.seal(
         driver.run, driver.engine.owner.id, Change.HOLD, armed_text(driver),
         cancel_seq=driver.cancel_seen, digest=driver.run.digest, hold=(kind, escaped(reason)), excluded=excluded,
-        parent=driver.parent, operates=driver.operates,
+        parent=driver.parent, operates=driver.operates, pooled=driver.pools,
     )  # fmt: skip
 
 
@@ -67,6 +67,8 @@ def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error
         again.marks.extend(transition.marks)
         again.forsaken.extend(draft.forsaken)
         again.closes.extend(draft.closes)
+        again.returned.extend(draft.returned)
+        again.attempts.update({seq: row for seq, row in draft.attempts.items() if seq in draft.returned})
         again.not_before, again.progressed = transition.not_before, transition.progressed
     return held(driver, again, HoldKind.COMMIT, reason)
 

@@ -6,7 +6,7 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from romulus.core.ports import Host, Stoppable
 from romulus.store.contract import Lease
@@ -19,8 +19,11 @@ log = logging.getLogger("romulus.worker")
 class LeaseKeeper:
     """Renews the lease while the event loop lives, reports a blocked loop with its stack, and tells when the lease is lost."""
 
-    def __init__(self, host: Host, lease: Lease, settings: WorkerSettings, lost: Callable[[], object]) -> None:
-        self._host, self._lease, self._settings, self._lost = host, lease, settings, lost
+    def __init__(
+        self, host: Host, lease: Lease, settings: WorkerSettings, lost: Callable[[], object], attempts: Callable[[], Sequence[int]] = tuple
+    ) -> None:
+        """*attempts*: those of pools that are worked here, from any thread."""
+        self._host, self._lease, self._settings, self._lost, self._attempts = host, lease, settings, lost, attempts
         self._beat = host.monotonic()  # last time the loop ran our callback
         self._loop_thread = threading.get_ident()
         self._reported = False
@@ -56,7 +59,7 @@ class LeaseKeeper:
 
     def _renew(self) -> None:
         try:
-            alive = self._lease.renew()
+            alive = self._lease.renew(self._attempts())
         except Exception as error:  # noqa: BLE001  a commit whose outcome is unknown too: this thread must outlive whatever it is
             self._warn(error)
             return

@@ -43,7 +43,7 @@ class Loader:
         if cached is not None:
             self._memory.enter(cached)
             takeup.resume(cached, record)
-        elif record.run.position == 0 and not (record.parent or record.operates):
+        elif record.run.position == 0 and not (record.parent or record.operates or record.pooled):
             self._begin(record)
         else:
             self.rebuild(record)
@@ -131,6 +131,9 @@ class Loader:
             if record.operates:
                 awaited = partial(self._engine.store.operations_of, record.generation.key)
                 record.operations = await patient(host, self._engine.settings.poll, awaited)
+            if record.pooled:
+                standing = partial(self._engine.store.pooled, record.generation.key)
+                record.pool = await patient(host, self._engine.settings.poll, standing)
         except holding.HELD as error:
             reason = error
             await in_callback(host, lambda: takeup.refuse(driver, reason))

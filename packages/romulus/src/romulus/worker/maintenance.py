@@ -18,6 +18,7 @@ from .settings import SECOND
 
 log = logging.getLogger("romulus.worker")
 FREED = after(RunStatus.RUNNING, Change.FREE)
+SWEEP_POOL_MAX = 500  # attempts of pools given up in one transaction
 SWEEP_RUNS_MAX = 500  # runs freed in one transaction
 EXPIRE_MAX = 1_000  # events deleted in one transaction
 EXPIRE_EVERY = 60 * SECOND
@@ -55,6 +56,8 @@ class Maintenance:
                 self._claimer.poke()
             if freed.runs < SWEEP_RUNS_MAX:
                 break
+        while await engine.store.lose_pool(SWEEP_POOL_MAX) == SWEEP_POOL_MAX:
+            pass
         reopened = await engine.store.reopen_held(engine.owner.namespace, engine.owner.serves, FREED)
         if reopened:
             log.info("%d runs held for their code are tried again with the code that is here", reopened)
@@ -89,3 +92,4 @@ class Maintenance:
     async def _listen(self) -> None:
         async for _ in self._engine.store.changes():
             self._claimer.poke()
+            self._engine.pools.poke()

@@ -25,7 +25,9 @@ class WorkerSettings:
     claim_max: int = 500  # runs claimed at once
     turn_entries_max: int = 200  # journal entries in one transition
     turn_children_max: int = 1_000  # children started by one transition
+    turn_pool_max: int = 1_000  # attempts queued in pools by one transition
     turn_intents_max: int = 1_000  # operations recorded by one transition beyond those it arms
+    beat_every: int = 1 * SECOND  # heartbeats of attempts in pools are stored at most this often
     settling_max: int = 50  # unknown operations that are looked up or sent again at once
     lookups_per_second_max: int = 500
     turn_bytes_max: int = 1024 * 1024  # bytes of entries in one transition

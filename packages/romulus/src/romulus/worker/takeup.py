@@ -18,6 +18,7 @@ from .deliveries import DEADLINE
 from .draft import Draft
 from .engine import CancelIn, EventIn
 from .operations import arming
+from .pools import queueing
 
 if TYPE_CHECKING:
     from .driver import RunDriver
@@ -29,6 +30,7 @@ def take_up(driver: RunDriver, record: Record) -> None:
     try:
         family.take_up(driver, draft, record)
         arming.take_up(driver, draft, record)
+        _pooled(driver, draft, record)
         _open_waits(driver, draft, record)
         _attempts(driver, draft, record)
         hold = _lost(driver, draft, record)
@@ -67,6 +69,16 @@ def refuse(driver: RunDriver, error: BaseException) -> None:
         driver.hold(kind, reason)
 
 
+def _pooled(driver: RunDriver, draft: Draft, record: Record) -> None:
+    """Know again the attempts that the record has in pools, so that they are not queued twice; the code must still ask for them."""
+    driver.pools = record.pooled
+    for attempt in record.pool:
+        if _asked(driver, attempt.seq, attempt.digest) is None:
+            draft.recall(attempt.seq)
+        else:
+            driver.pooled[attempt.seq] = attempt.number
+
+
 def _open_waits(driver: RunDriver, draft: Draft, record: Record) -> None:
     """Know again the waits that the record holds open, so that they are not opened twice; the code must still ask for them."""
     for wait in record.waits:
@@ -78,7 +90,8 @@ def _open_waits(driver: RunDriver, draft: Draft, record: Record) -> None:
         if wait.deadline is not None:
             heappush(driver.dues, (wait.deadline, wait.seq))
     for command in driver.instance.take_issued():
-        if command.seq not in driver.waits and command.seq not in driver.children and command.seq not in driver.operations:
+        known = (driver.waits, driver.children, driver.operations, driver.pooled)
+        if not any(command.seq in those for those in known):
             deliveries.issued(driver, draft, command)
 
 
@@ -89,7 +102,7 @@ def _attempts(driver: RunDriver, draft: Draft, record: Record) -> None:
             draft.settle(row.seq)
             continue
         driver.rows[row.seq] = row
-        heappush(driver.dues, (row.due, row.seq))
+        queueing.put_off(driver, row)
     if driver.rows:
         waiting = [command for command in driver.queued if command.seq not in driver.rows]
         driver.queued.clear()
@@ -109,7 +122,7 @@ def _lost(driver: RunDriver, draft: Draft, record: Record) -> str | None:
         hold = hold or (answer.reason if isinstance(answer, LossHold) else None)
         driver.rows[row.seq] = row
         draft.remember(row)
-        heappush(driver.dues, (row.due, row.seq))
+        queueing.put_off(driver, row)
         if command in driver.queued:
             driver.queued.remove(command)
     return hold

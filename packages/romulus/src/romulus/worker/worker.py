@@ -32,6 +32,7 @@ from .maintenance import Maintenance
 from .memory import Memory
 from .operations import Operations
 from .patience import patient
+from .pools import PoolWorker
 from .salvage import finished, outcomes_alone
 from .settings import WorkerSettings
 from .slots import Slots
@@ -61,7 +62,9 @@ class Worker:
         self.store, self.host, self.registry = store, host, registry
         self.namespace, self.pools = namespace, tuple(pools)
         self.id = self._fresh_id()
-        self.serves: Sequence[tuple[str, str, str]] = [(name, version, digest) for (name, version), digest in registry.digests.items()]
+        self.serves: Sequence[tuple[str, str, str]] = [
+            (name, version, digest) for (name, version), digest in registry.digests.items() if "default" in self.pools
+        ]  # fmt: skip
         self.stopping = False
         self.engine = Engine(
             host, store, registry, self.settings, self, Slots(concurrency), Committer(host, store, self.settings),
@@ -70,6 +73,7 @@ class Worker:
         self.resources = resources or ResourceSet(registry.resources)
         self.engine.operations = Operations(self.engine, self.resources)
         self.engine.executor = Executor(self.engine, self.resources, Transactional(self.engine))
+        self.engine.pools = PoolWorker(self.engine, self.pools)
         self.memory = Memory(self.settings.cache_max)
         self.loader = Loader(self.engine, self.memory, self._unopened)
         self.claimer = Claimer(
@@ -97,10 +101,12 @@ class Worker:
         self.engine.operations.start()
         if self.engine.observer is not None:
             await self.engine.observer.start(self.host)
-        self._unlisten = self.store.hub.listen(self.claimer.poke)
+        self._unlisten = self.store.hub.listen(self._poke)
+        self.engine.pools.start()
         if "default" in self.pools:
             self.claimer.start()
-        log.info("worker %s serves %s", self.id, ", ".join(sorted({name for name, _ in self.registry.workflows})) or "nothing")
+        served = [*sorted({name for name, _, _ in self.serves}), *(f"pool {pool}" for pool in self.engine.pools.pools)]
+        log.info("worker %s serves %s", self.id, ", ".join(served) or "nothing")
 
     async def stop(self, grace: int | None = None) -> None:
         """Claim nothing more, un-arm what has not begun, let attempts finish for *grace* µs while renewing, then release."""
@@ -111,6 +117,7 @@ class Worker:
         self._give_back(lambda driver: not driver.any_begun())
         await self._wait_for_runs(self.settings.grace if grace is None else grace)
         self._give_back(lambda driver: True)
+        await self.engine.pools.stop()
         await self._wait_for_runs(self.settings.lease)
         await self._close()
 
@@ -122,6 +129,7 @@ class Worker:
         self.engine.watchdog.stop()
         self._unlisten()
         self.memory.clear()
+        await self.engine.pools.stop()
         await self.engine.operations.stop()
         await self._end_tasks()
         if self._keeper is not None:
@@ -140,6 +148,7 @@ class Worker:
         await self.maintenance.stop()
         await self.engine.committer.stop()
         await self.engine.operations.crash()
+        await self.engine.pools.crash()
         await self._end_tasks()
         self.engine.watchdog.stop()
         self._unlisten()
@@ -158,10 +167,20 @@ class Worker:
         """Return whether the lease lasts long enough to begin something new."""
         return self._keeper is not None and self._keeper.safe()
 
+    def attempt_over(self) -> None:
+        """Look whether that was the last thing this worker waits for."""
+        self._freed.set()
+
+    def _poke(self) -> None:
+        self.claimer.poke()
+        self.engine.pools.poke()
+
     def let_go(self, driver: RunDriver) -> None:
         """Forget a run that is no longer in progress here."""
         self.memory.leave(driver)
-        if driver.run.status is RunStatus.WAITING and (driver.waits or driver.children or driver.operations or driver.queue):
+        if driver.run.status is RunStatus.WAITING and (
+            driver.waits or driver.children or driver.operations or driver.pooled or driver.queue
+        ):
             self.claimer.poke()
         elif driver.run.status in (RunStatus.WAITING, RunStatus.PENDING):
             self.claimer.due_at(driver.run.wake_at)
@@ -200,7 +219,9 @@ class Worker:
 
     async def _register(self) -> None:
         self._lease = await self.store.register(self._row(), self.settings.lease)
-        self._keeper = LeaseKeeper(self.host, self._lease, self.settings, partial(self._lost, self.id))
+        self._keeper = LeaseKeeper(
+            self.host, self._lease, self.settings, partial(self._lost, self.id), lambda: self.engine.pools.held
+        )  # fmt: skip
         self._keeper.start()
 
     def _lost(self, name: str) -> None:
@@ -209,6 +230,7 @@ class Worker:
             return
         log.warning("worker %s lost its lease: another worker has its runs; registering afresh", self.id)
         self.memory.clear()
+        self.engine.pools.drop()
         self._freed.set()
         if not self.stopping:
             self._spawn(self._again(name), "romulus-register")
@@ -219,6 +241,7 @@ class Worker:
         if self._keeper is not None:
             self._keeper.stop()
         self.memory.clear()
+        self.engine.pools.drop()
         self._freed.set()
         self._spawn(self._under_another_name(self.id), "romulus-register")
 
@@ -240,6 +263,7 @@ class Worker:
             self._keeper.stop()
         self.id = self._fresh_id()
         self.memory.clear()  # what came in meanwhile was claimed under the old name
+        self.engine.pools.drop()
         await self._register()
 
     async def _reclaim(self, run: Run, outcomes: Sequence[Entry] = ()) -> None:
@@ -304,7 +328,7 @@ class Worker:
             self._freed.set()
 
         handle = self.host.call_later(limit, end)
-        while self.memory.active and not over:
+        while (self.memory.active or self.engine.pools.busy) and not over:
             self._freed.clear()
             self._give_back(lambda driver: not driver.armed)
             await self._freed.wait()

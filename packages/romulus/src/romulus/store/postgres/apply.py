@@ -19,6 +19,7 @@ from .ending import ends
 from .evidence import keep_refused
 from .operations import concerned, leave_operations, unfit, write_operations
 from .pool import Pool
+from .pools import has_pools, leave_pools, write_pools
 from .rows import generation_parts
 from .session import OwnSession, Session
 from .waking import wake_dealt
@@ -48,7 +49,7 @@ async def apply(pool: Pool, transitions: Sequence[Transition]) -> list[Verdict]:
 
 def concerns_others(t: Transition) -> bool:
     """Return whether other processes may wait for what *t* does: a run to claim, or the end of one."""
-    return t.change in ENDS_CLAIM or bool(t.children)
+    return t.change in ENDS_CLAIM or bool(t.children or t.pools)
 
 
 def rounds(transitions: Sequence[Transition]) -> list[list[Transition]]:
@@ -87,10 +88,14 @@ async def _write_beside(session: Session, transitions: Sequence[Transition]) -> 
     if operating:
         await write_operations(session, operating)
         await leave_operations(session, [t.generation for t in operating if t.operates and ends(t)])
+    pooling = [t for t in transitions if has_pools(t)]
+    if pooling:
+        await write_pools(session, [t for t in pooling if not ends(t)])
+        await leave_pools(session, [t.generation for t in pooling if ends(t)])
 
 
 def _in_pieces(t: Transition) -> bool:
-    return has_family(t) or concerned(t)
+    return has_family(t) or concerned(t) or has_pools(t)
 
 
 async def refuse(pool: Pool, refused: Sequence[Transition]) -> set[int]:

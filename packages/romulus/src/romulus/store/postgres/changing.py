@@ -15,6 +15,7 @@ from romulus.store.sqlite.queue import place
 from .children import Ask, asked, carried_out, leave_after_change
 from .ending import begin_generation
 from .operations import leave_operations
+from .pools import leave_pools
 from .reading import run_and_generation
 from .session import Session
 
@@ -91,6 +92,7 @@ async def _follow(session: Session, before: Run, generation: Generation, decided
         await session.rows("change.attempts", FORGET, run.key, generation.number)
         await session.rows("change.waits", WITHDRAW, run.key)
         await leave_operations(session, [generation.key])
+        await leave_pools(session, [generation.key])
         await leave_after_change(session, run, generation.number, decided.failure, over=run.status in TERMINAL)
     if run.status in TERMINAL:
         sql: LiteralString = "UPDATE romulus.runs SET finished_at = coalesce(finished_at, $2) WHERE key = $1"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import CancelledError as FutureCancelled
 from typing import Any, TypeVar, cast
 
@@ -32,10 +32,10 @@ class PostgresLease:
         self._pool = self._call(_pool(place, own, pooled))
         self._patience = length / 4 / 1_000_000  # seconds
 
-    def renew(self) -> bool:
+    def renew(self, attempts: Sequence[int] = ()) -> bool:
         """Extend the lease by its length from now; False: the worker was marked dead."""
         begun = self._host.monotonic()
-        renewed = self._call(self._pool.read(lambda s: s.rows("lease.renew", workers.RENEW, self._worker_id, self._length)), self._patience)
+        renewed = self._call(self._pool.read(lambda s: workers.renew(s, self._worker_id, self._length, attempts)), self._patience)
         if not renewed:
             return False
         self._until = begun + self._length

@@ -104,6 +104,16 @@ TABLES: Final[tuple[LiteralString, ...]] = (
         key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, operation bigint NOT NULL, at bigint NOT NULL, kind text NOT NULL,
         who text NOT NULL, state text NOT NULL, detail text NOT NULL, body bytea NOT NULL)""",
     "CREATE INDEX operation_notes_operation ON romulus.operation_notes (operation, key)",
+    # One attempt at a step of a pool. `due` is set while it is queued, `owner` and `lease_until` while it is claimed. A key is never given
+    # twice, so that a report under it can only ever meet this attempt.
+    """CREATE TABLE romulus.pool_attempts (
+        key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run bigint NOT NULL, fence bigint NOT NULL, timeout bigint,
+        heartbeat_timeout bigint, lease_until bigint, due bigint, claimed_at bigint, beat_at bigint, generation integer NOT NULL,
+        seq integer NOT NULL, number integer NOT NULL, namespace text NOT NULL, pool text NOT NULL, step text NOT NULL,
+        digest text NOT NULL, state text NOT NULL, owner text, arguments bytea NOT NULL, heartbeat bytea NOT NULL)""",
+    "CREATE UNIQUE INDEX pool_attempts_generation ON romulus.pool_attempts (run, generation, seq)",
+    "CREATE INDEX pool_attempts_owner ON romulus.pool_attempts (owner) WHERE owner IS NOT NULL",
+    "CREATE INDEX pool_attempts_due ON romulus.pool_attempts (namespace, pool, due, key) WHERE due IS NOT NULL",
     # Children to be closed: all of a generation by their own `on_close`, or one (seq) as the request says.
     """CREATE TABLE romulus.to_close (
         key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, parent bigint NOT NULL, generation integer NOT NULL, seq integer, how text,
@@ -123,5 +133,6 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     "ALTER TABLE romulus.unmatched SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)",
     "ALTER TABLE romulus.to_match SET (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000)",
     "ALTER TABLE romulus.wakes SET (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000)",
+    "ALTER TABLE romulus.pool_attempts SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)",
     "ALTER TABLE romulus.attempts SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)",
 )

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, cast
 from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.machine import RunStatus
 from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
+from romulus.core.pools import PoolBeat, PoolReport, PoolStanding, TakenPool
 from romulus.core.ports import Host
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
 from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Received, Transition, Verdict
@@ -37,6 +38,7 @@ from . import (
     matching,
     migrate,
     operations,
+    pools,
     reading,
     retention,
     sending,
@@ -304,6 +306,37 @@ class PostgresStore:
     async def report(self, reports: Sequence[Report], decide: DecideOperation, to: RunStatus) -> Sequence[Decided | None]:
         """Let *decide* say what reports make of their operations."""
         return await self._reports.submit([(report, decide, to) for report in reports])
+
+    async def pooled(self, generation: int) -> Sequence[PoolStanding]:
+        """Return the attempts that a generation has in pools."""
+        return await self._pool.read(lambda s: pools.of_generation(s, generation))
+
+    async def take_pool(
+        self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int
+    ) -> TakenPool:  # fmt: skip
+        """Claim due attempts of pools. No lock is taken while nothing is due."""
+        seen = await self._pool.read(lambda s: pools.look(s, namespace, names, steps))
+        if seen.next is None or seen.next > seen.now:
+            return TakenPool([], seen.next)
+        return await self._pool.write(lambda s: pools.take(s, owner, namespace, names, steps, limit, lease))
+
+    async def beat_pool(self, beats: Sequence[PoolBeat]) -> Sequence[bool]:
+        """Store signs of life."""
+        return await self._repeatable(lambda s: pools.beat(s, beats))
+
+    async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool]:
+        """Put how attempts ended into their runs' inboxes."""
+        answers = await self._repeatable(lambda s: pools.report(s, reports))
+        self._told()
+        return answers
+
+    async def lose_pool(self, limit: int) -> int:
+        """Give attempts up whose claim is over."""
+        if not await self._pool.read(pools.some_over):
+            return 0
+        lost = await self._repeatable(lambda s: pools.lose(s, limit))
+        self._told()
+        return lost
 
     async def expire_events(self, kept: int, limit: int) -> int:
         """Delete events that were kept long enough."""

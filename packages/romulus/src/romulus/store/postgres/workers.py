@@ -12,6 +12,7 @@ from romulus.core.ports import Host, ProcessIdentity
 from romulus.core.record import WorkerRow
 from romulus.store.contract import Freed
 
+from .pools import renew_leases
 from .rows import WORKER, worker_of
 from .session import Session
 
@@ -61,6 +62,14 @@ REOPEN: Final[LiteralString] = (
 async def register(session: Session, worker: WorkerRow, lease: int) -> None:
     """Insert the worker's row with a lease of *lease* µs; again is harmless."""
     await session.rows("worker.register", REGISTER, *astuple(worker)[:11], worker.stopping, lease)
+
+
+async def renew(session: Session, worker_id: str, lease: int, attempts: Sequence[int]) -> bool:
+    """Extend the worker's lease by *lease* µs from now, and those of its *attempts*; False: it was marked dead."""
+    if not await session.rows("lease.renew", RENEW, worker_id, lease):
+        return False
+    await renew_leases(session, worker_id, lease, attempts)
+    return True
 
 
 async def deregister(session: Session, worker_id: str) -> None:

@@ -14,6 +14,7 @@ from .children import attach_children, leave_children, start_children, take_mess
 from .generations import begin_generation
 from .giveback import give_back, withdraw_all
 from .operations import leave_operations, write_operations
+from .pools import leave_pools, write_pools
 from .session import Session
 
 ATTEMPTS: Final = Bulk("apply.attempts", "INSERT OR REPLACE INTO attempts", 9)
@@ -59,6 +60,7 @@ def write_beside(session: Session, transitions: Sequence[Transition], now: int) 
         return False
     if not write_operations(session, transitions, now):
         return False
+    write_pools(session, transitions, now)
     _open_waits(session, transitions, now)
     start_children(session, transitions, now)
     _attributes(session, transitions)
@@ -164,6 +166,7 @@ def _end(session: Session, ended: Sequence[Transition], now: int) -> None:
     parents = [t for t in ended if t.parent]  # what they were told just now is for the generation that ends
     leave_children(session, [t.generation for t in parents], [t.run for t in parents])
     leave_operations(session, [t.generation for t in ended if t.operates], now)
+    leave_pools(session, [t.generation for t in ended if t.pooled])
     for t in ended:
         if t.begins is not None:
             session.run("apply.uncancelled", "UPDATE runs SET cancel_seq = 0, cancel_reason = '' WHERE key = ?", (t.run,))

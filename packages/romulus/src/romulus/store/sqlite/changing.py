@@ -16,6 +16,7 @@ from .children import Ask, asked, carried_out, last_request, leave_children, tel
 from .generations import begin_generation
 from .giveback import withdraw_all
 from .operations import leave_operations
+from .pools import leave_pools
 from .queue import place
 from .reading import record
 from .session import Session
@@ -94,6 +95,7 @@ def _follow(session: Session, found: Record, decided: Next, now: int) -> None:
         withdraw_all(session, [run.key])
         leave_children(session, [found.generation.key], [run.key])
         leave_operations(session, [found.generation.key], now)
+        leave_pools(session, [found.generation.key])
     if run.status in TERMINAL:
         session.run("change.finished", "UPDATE runs SET finished_at = coalesce(finished_at, ?) WHERE key = ?", (now, run.key))
         if run.depth:

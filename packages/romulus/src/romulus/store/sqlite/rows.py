@@ -51,7 +51,8 @@ RECORD: Final[LiteralString] = (
     "WHERE w.run = r.key)), "
     f"json((SELECT json_group_array(json_array({MESSAGE}) ORDER BY key) FROM (SELECT * FROM inbox WHERE run = r.key "
     f"ORDER BY key LIMIT {INBOX_READ}))), EXISTS (SELECT 1 FROM children WHERE generation = r.generation_key), "
-    "EXISTS (SELECT 1 FROM operations WHERE generation = r.generation_key)"
+    "EXISTS (SELECT 1 FROM operations WHERE generation = r.generation_key), "
+    "EXISTS (SELECT 1 FROM pool_attempts WHERE generation = r.generation_key)"
 )
 FROM_RUNS: Final[LiteralString] = "FROM runs r JOIN generations g ON g.key = r.generation_key"
 
@@ -121,8 +122,8 @@ def worker_of(row: Sequence[Any]) -> WorkerRow:
 
 def record_of(row: Sequence[Any]) -> Record:
     """Return the record, without entries, of a row of `RECORD` (its parts are JSON inside JSON)."""
-    run, generation, attempts, waits, inbox, parent, operates = row
+    run, generation, attempts, waits, inbox, parent, operates, pooled = row
     return Record(
         run_of(run), generation_of(generation), attempts=[attempt_of(a) for a in attempts], waits=[wait_of(w) for w in waits],
-        inbox=[message_of(m) for m in inbox], parent=parent == 1, operates=operates == 1,
+        inbox=[message_of(m) for m in inbox], parent=parent == 1, operates=operates == 1, pooled=pooled == 1,
     )  # fmt: skip

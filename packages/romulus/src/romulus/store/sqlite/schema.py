@@ -95,6 +95,16 @@ TABLES: Final[tuple[LiteralString, ...]] = (
         key INTEGER PRIMARY KEY, operation INTEGER NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL, who TEXT NOT NULL,
         state TEXT NOT NULL, detail TEXT NOT NULL, body BLOB NOT NULL) STRICT""",
     "CREATE INDEX operation_notes_operation ON operation_notes (operation, key)",
+    # One attempt at a step of a pool. `due` is set while it is queued; `owner` and `lease_until`, on the machine's monotonic clock, while
+    # it is claimed. A key is never given twice, so that a report under it can only ever meet this attempt.
+    """CREATE TABLE pool_attempts (
+        key INTEGER PRIMARY KEY AUTOINCREMENT, namespace TEXT NOT NULL, run INTEGER NOT NULL, generation INTEGER NOT NULL,
+        seq INTEGER NOT NULL, pool TEXT NOT NULL, step TEXT NOT NULL, digest TEXT NOT NULL, arguments BLOB NOT NULL,
+        number INTEGER NOT NULL, timeout INTEGER, heartbeat_timeout INTEGER, heartbeat BLOB NOT NULL, state TEXT NOT NULL,
+        owner TEXT, fence INTEGER NOT NULL, lease_until INTEGER, due INTEGER, claimed_at INTEGER, beat_at INTEGER) STRICT""",
+    "CREATE UNIQUE INDEX pool_attempts_generation ON pool_attempts (generation, seq)",
+    "CREATE INDEX pool_attempts_owner ON pool_attempts (owner) WHERE owner IS NOT NULL",
+    "CREATE INDEX pool_attempts_due ON pool_attempts (namespace, pool, due) WHERE due IS NOT NULL",
     # Queues: inserted beside what they speak of, consumed by whoever comes first.
     "CREATE TABLE to_match (key INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, correlation_id TEXT NOT NULL) STRICT",
     "CREATE TABLE wakes (key INTEGER PRIMARY KEY, run INTEGER NOT NULL) STRICT",

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar, cast
 
 from romulus.core.machine import RunStatus
 from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
+from romulus.core.pools import PoolBeat, PoolReport, PoolStanding, TakenPool
 from romulus.core.ports import Host
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
 from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
@@ -27,7 +28,7 @@ from romulus.store.contract import (
 )
 from romulus.store.hub import Hub
 
-from . import apply, changing, children, claiming, matching, migrate, operations, reading, retention, starting, workers
+from . import apply, changing, children, claiming, matching, migrate, operations, pools, reading, retention, starting, workers
 from .changing import Decide
 from .connection import Place
 from .evidence import keep, of_run
@@ -229,6 +230,33 @@ class SQLiteStore:
     async def report(self, reports: Sequence[Report], decide: DecideOperation, to: RunStatus) -> Sequence[Decided | None]:
         """Let *decide* say what reports make of their operations."""
         return await self._reports.submit([(report, decide, to) for report in reports])
+
+    async def pooled(self, generation: int) -> Sequence[PoolStanding]:
+        """Return the attempts that a generation has in pools."""
+        return await self._read_far(lambda s: pools.of_generation(s, generation))
+
+    async def take_pool(
+        self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int
+    ) -> TakenPool:  # fmt: skip
+        """Claim due attempts of pools."""
+        return await self._writer.run(lambda s: pools.take(s, owner, namespace, names, steps, limit, lease))
+
+    async def beat_pool(self, beats: Sequence[PoolBeat]) -> Sequence[bool]:
+        """Store signs of life."""
+        return await self._writer.run(lambda s: pools.beat(s, beats))
+
+    async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool]:
+        """Put how attempts ended into their runs' inboxes."""
+        answers = await self._write(lambda s, now: pools.report(s, reports, now))
+        self.hub.poke()
+        return answers
+
+    async def lose_pool(self, limit: int) -> int:
+        """Give attempts up whose claim is over."""
+        lost = await self._writer.run(lambda s: pools.lose(s, limit))
+        if lost:
+            self.hub.poke()
+        return lost
 
     async def expire_events(self, kept: int, limit: int) -> int:
         """Delete events that were kept long enough."""

@@ -16,6 +16,7 @@ from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import Freed
 
 from .apply import apply
+from .pools import renew_leases
 from .queue import lane_sql, queue_sql
 from .rows import WORKER, gathered, read_all, worker_of
 from .session import Session
@@ -57,13 +58,13 @@ class SQLiteLease:
         self._session, self._worker_id, self._length, self._until = session, worker_id, length, until
         self._lock = threading.Lock()  # one transaction on the connection at a time
 
-    def renew(self) -> bool:
+    def renew(self, attempts: Sequence[int] = ()) -> bool:
         """Extend the lease by its length from now; False: the worker was marked dead."""
-        begun = self._session.host.monotonic()
+        until = self._session.host.monotonic() + self._length
         with self._lock:
-            if not self._session.write(lambda s, now: s.count("lease.renew", RENEW, (begun + self._length, now, self._worker_id))):
+            if not self._session.write(lambda s, now: self._renew(s, until, now, attempts)):
                 return False
-        self._until = begun + self._length
+        self._until = until
         return True
 
     def remaining(self) -> int:
@@ -74,6 +75,12 @@ class SQLiteLease:
         """Write one transition from the lease's thread."""
         with self._lock:
             return apply(self._session, [transition])[0]
+
+    def _renew(self, session: Session, until: int, now: int, attempts: Sequence[int]) -> bool:
+        if not session.count("lease.renew", RENEW, (until, now, self._worker_id)):
+            return False
+        renew_leases(session, self._worker_id, until, attempts)
+        return True
 
     def close(self) -> None:
         """Close the lease's connection."""

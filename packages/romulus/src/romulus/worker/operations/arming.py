@@ -247,7 +247,7 @@ def in_review(driver: RunDriver, draft: Draft) -> Transition | None:
     The run's own timeout and the time it has to clean up are nothing that its code could go on with.
     """
     reasons = [tracked.review for tracked in driver.operations.values()]
-    if not reasons or not all(reasons) or driver.waits or driver.children or driver.code_is_due():
+    if not reasons or not all(reasons) or driver.waits or driver.children or driver.pooled or driver.code_is_due():
         return None
     more = f" ({len(reasons) - 1} more operations of this run wait for a person)" if len(reasons) > 1 else ""
     return holding.held(driver, draft, HoldKind.REVIEW, reasons[0] + more)
