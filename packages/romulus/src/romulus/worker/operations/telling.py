@@ -57,7 +57,8 @@ class Operations:
 
     async def _sends_ended(self, grace: int) -> None:
         """Let sends end that no run waits for any more, within *grace* µs; then cut them off."""
-        tasks = [work.handle for work in self._engine.executor.running if isinstance(work.handle, asyncio.Task)]
+        handles: list[Any] = [work.handle for work in self._engine.executor.running]
+        tasks: list[asyncio.Task[None]] = [handle for handle in handles if isinstance(handle, asyncio.Task)]
         await within(self._engine.host, grace, tasks)
         for task in tasks:
             task.cancel()
