@@ -74,9 +74,11 @@ async def thread_times_out() -> str:
 
 @romulus.workflow
 async def races() -> str:
+    step = asyncio.ensure_future(slow.options(timeout=None)())
+    await romulus.wait_for_event("begun")  # or the timeout may pass before the step has begun
     try:
-        async with asyncio.timeout(0.2):
-            await slow.options(timeout=None)()
+        async with asyncio.timeout(0.01):
+            await step
     except TimeoutError:
         return f"gave up after {len(CALLS)}"
     return "no"
@@ -179,7 +181,10 @@ async def test_an_attempt_past_its_timeout_ends_and_counts(tmp_path: Path, workf
 async def test_a_scope_that_times_out_withdraws_the_step_it_awaits(tmp_path: Path) -> None:
     async with world(tmp_path, races) as w:
         await w.worker()
-        assert await (await w.client.start(races)).result(timeout=20) == "gave up after 1"
+        handle = await w.client.start(races)
+        await eventually(lambda: len(CALLS) == 1)
+        await w.client.send_event("begun", correlation_id=handle.id)
+        assert await handle.result(timeout=20) == "gave up after 1"
 
 
 async def test_a_run_that_nothing_can_wake_is_held_with_what_it_awaits(tmp_path: Path) -> None:
