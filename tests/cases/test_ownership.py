@@ -109,15 +109,16 @@ async def test_branches_that_end_together_join_once_and_no_ended_run_goes_back(s
 
 
 async def test_code_that_blocks_the_event_loop_does_not_lose_the_lease(stage: Stage) -> None:
-    """RB-04: a blocking call, and pure computing."""
-    await stage.worker(APP)
+    """RB-04: a blocking call, and pure computing. At full length with the case's lease; else with one that a loaded machine bears."""
+    lease_s = LEASE_S if FULL else 2 * LEASE_S
+    await stage.worker(APP, ROMULUS_LEASE=str(lease_s))
     sleeping = await stage.client.start(chain.options(id="blocking"), "blocking", "blocking")
     await stage.seen("begin", run="blocking")
-    await stage.worker(APP)
+    await stage.worker(APP, ROMULUS_LEASE=str(lease_s))
     computing = await stage.client.start(chain.options(id="computing"), "computing", "computing")
     await stage.seen("begin", run="computing")
-    await stage.worker(APP)
-    await _renewals(stage, 8 if FULL else 2 * LEASE_S)
+    await stage.worker(APP, ROMULUS_LEASE=str(lease_s))
+    await _renewals(stage, 8 if FULL else 2 * lease_s)
     stage.open("blocking")
     stage.open("computing")
     assert await sleeping.result(timeout=30) == ["blocking", "2", "3"]
