@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from romulus.core.errors import StoreUnavailable
+from romulus.store.grouping import GROUP_MAX, Grouped
 from romulus.store.sqlite import place_of
 from romulus.store.sqlite.connection import Patience
 from romulus.store.sqlite.faults import FileBusy
-from romulus.store.sqlite.grouping import GROUP_MAX, Grouped
 from romulus.store.sqlite.session import Session
 from romulus.store.sqlite.writer import AWAY, QUICK_MAX, Writer
 from tests.store.kit import MovableHost

@@ -26,8 +26,8 @@ from romulus.store.contract import (
     StoredWait,
     TakenOperations,
 )
+from romulus.store.grouping import Grouped
 from romulus.store.hub import Hub
-from romulus.store.sqlite.grouping import Grouped
 
 from . import (
     apply,

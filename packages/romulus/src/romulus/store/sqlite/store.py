@@ -26,6 +26,7 @@ from romulus.store.contract import (
     StoredWait,
     TakenOperations,
 )
+from romulus.store.grouping import Grouped
 from romulus.store.hub import Hub
 
 from . import apply, changing, children, claiming, matching, migrate, operations, pools, reading, retention, starting, workers
@@ -33,7 +34,6 @@ from .changing import Decide
 from .connection import Place
 from .evidence import keep, of_run
 from .faults import FileBusy
-from .grouping import Grouped
 from .operations import Ask as AskOperation
 from .operations import Decide as DecideOperation
 from .session import Session
