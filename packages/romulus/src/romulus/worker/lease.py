@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from romulus.core.ports import Host, Stoppable
 from romulus.store.contract import Lease
@@ -14,6 +15,8 @@ from romulus.store.contract import Lease
 from .settings import SECOND, WorkerSettings
 
 log = logging.getLogger("romulus.worker")
+
+HURRY_S: Final = 0.000_05  # between two demands for the interpreter while the loop is blocked
 
 
 class LeaseKeeper:
@@ -29,6 +32,7 @@ class LeaseKeeper:
         self._reported = False
         self._over = False
         self._warned = False
+        self._unhurried: float | None = None  # the interpreter's own switch interval, while ours is in place
         self._ticker: Stoppable | None = None
 
     def start(self) -> None:
@@ -40,6 +44,7 @@ class LeaseKeeper:
         self._over = True
         if self._ticker is not None:
             self._ticker.stop()
+        self._hurry(False)
         self._lease.close()
 
     def safe(self) -> bool:
@@ -52,10 +57,20 @@ class LeaseKeeper:
             return
         self._host.call_from_thread(self._on_loop)
         blocked = self._host.monotonic() - self._beat
-        if blocked > self._settings.stall_report + self._settings.lease // 4:
-            self._report(blocked)
+        self._hurry(blocked > self._settings.lease // 4)
         if blocked <= self._settings.stall_limit:
             self._renew()
+        if blocked > self._settings.stall_report + self._settings.lease // 4:
+            self._report(blocked)
+
+    def _hurry(self, blocked: bool) -> None:
+        """Ask for the interpreter sooner while the loop is blocked: code that lets go of it every moment has it back before we wake up."""
+        if blocked and self._unhurried is None:
+            self._unhurried = sys.getswitchinterval()
+            sys.setswitchinterval(HURRY_S)
+        elif not blocked and self._unhurried is not None:
+            sys.setswitchinterval(self._unhurried)
+            self._unhurried = None
 
     def _renew(self) -> None:
         try:

@@ -111,9 +111,9 @@ def _queued(t: Transition, a: Any, now: int) -> Row:
 
 
 def renew_leases(session: Session, owner: str, until: int, attempts: Sequence[int]) -> None:
-    """Extend the leases of the *attempts* that *owner* works, inside its lease's own renewal."""
+    """Extend the leases of the *attempts* that *owner* works, beside its own."""
     if attempts:
-        session.run("pools.renew", RENEW, (owner, until, json.dumps(attempts)))
+        session.alone("pools.renew", RENEW, (owner, until, json.dumps(attempts)))
 
 
 def take(

@@ -11,7 +11,7 @@ from romulus.core.errors import StoreUnavailable
 from romulus.core.ports import Host
 
 from .connection import Bindings, Fork, Patience, Place, Row, connect, execute
-from .faults import after_commit, unavailable
+from .faults import BUSY, after_commit, unavailable
 
 T = TypeVar("T")
 
@@ -85,6 +85,22 @@ class Session:
             raise
         self.commit()
         return result
+
+    def alone(self, name: LiteralString, sql: LiteralString, bindings: Bindings = ()) -> int:
+        """Execute one statement as a transaction of its own and return how many rows it changed.
+
+        SQLite does all of it in one call, so a thread that then waits for the interpreter holds up no other writer.
+
+        Raises:
+            StoreUnavailable: nothing was written. CommitUnknown: it failed in a way that tells nothing.
+        """
+        self.place.check()
+        try:
+            return self.count(name, sql, bindings)
+        except apsw.Error as error:
+            if not isinstance(error, BUSY):
+                self.discard()
+            raise unavailable(error, self.place.shown) or after_commit(error, self.place.shown) from error
 
     def commit(self) -> None:
         """Commit the open transaction; an error tells whether it may have been applied."""

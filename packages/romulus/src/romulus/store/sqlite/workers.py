@@ -62,8 +62,9 @@ class SQLiteLease:
         """Extend the lease by its length from now; False: the worker was marked dead."""
         until = self._session.host.monotonic() + self._length
         with self._lock:
-            if not self._session.write(lambda s, now: self._renew(s, until, now, attempts)):
+            if not self._session.alone("lease.renew", RENEW, (until, self._session.host.wall(), self._worker_id)):
                 return False
+            renew_leases(self._session, self._worker_id, until, attempts)
         self._until = until
         return True
 
@@ -75,12 +76,6 @@ class SQLiteLease:
         """Write one transition from the lease's thread."""
         with self._lock:
             return apply(self._session, [transition])[0]
-
-    def _renew(self, session: Session, until: int, now: int, attempts: Sequence[int]) -> bool:
-        if not session.count("lease.renew", RENEW, (until, now, self._worker_id)):
-            return False
-        renew_leases(session, self._worker_id, until, attempts)
-        return True
 
     def close(self) -> None:
         """Close the lease's connection."""
