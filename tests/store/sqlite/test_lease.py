@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 from romulus.core.machine import Change, RunStatus
@@ -36,5 +38,25 @@ async def test_a_renewal_while_a_run_is_held_from_another_thread_waits_for_it(tm
     assert renewed == [True]
     assert (await again(store, record)).run.status is RunStatus.HELD
     assert len(await store.history(record.run.generation_key, 0, 10)) == 1
+    lease.close()
+    await store.close()
+
+
+async def test_a_renewal_holds_up_no_other_writer_while_its_thread_waits_for_the_interpreter(tmp_path: Path, host: MovableHost) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", host)
+    await store.open()
+    lease = await register(store, host)
+    wrote: list[str] = []
+
+    def meanwhile(name: str) -> None:
+        if name == "lease.renew.done":
+            with closing(sqlite3.connect(tmp_path / "store.db", timeout=0)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                wrote.append(name)
+
+    host.at_point = meanwhile
+
+    assert lease.renew()
+    assert wrote == ["lease.renew.done"]
     lease.close()
     await store.close()
