@@ -22,6 +22,8 @@ class Proxy:
         self.open = asyncio.Event()  # cleared: nothing passes, nothing is closed
         self.open.set()
         self.cut = asyncio.Event()  # set once a cut has happened
+        self._swallowed: set[asyncio.StreamReader] = set()
+        self._readers: set[asyncio.StreamReader] = set()
 
     def cut_at(self, marker: bytes, how: str) -> None:
         """Cut the connection whose client sends *marker*.
@@ -30,6 +32,10 @@ class Proxy:
         """
         self._marker, self._how = marker, how
         self.cut.clear()
+
+    def swallow_all(self) -> None:
+        """Let nothing more pass on the connections that are open now, and close none of them; new ones are as before."""
+        self._swallowed |= self._readers
 
     def drop_all(self) -> None:
         """Close every connection."""
@@ -55,6 +61,7 @@ class Proxy:
             writer.close()
             return
         self._writers |= {writer, server_writer}
+        self._readers |= {reader, server_reader}
         back = asyncio.create_task(self._answers(server_reader, writer))
         forth = asyncio.create_task(self._requests(reader, writer, server_reader, server_writer, back))
         for task in (back, forth):
@@ -68,6 +75,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 await self.open.wait()
+                if reader in self._swallowed:
+                    continue
                 if self._marker is not None and self._marker in data:
                     self._marker = None
                     await self._do_cut(data, writer, server_reader, server_writer, back)
@@ -96,7 +105,8 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 await self.open.wait()
-                writer.write(data)
+                if reader not in self._swallowed:
+                    writer.write(data)
         writer.close()
 
 

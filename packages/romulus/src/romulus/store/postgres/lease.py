@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import CancelledError as FutureCancelled
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from romulus.core.errors import ConfigurationError, StoreUnavailable
 from romulus.core.ports import Host
@@ -19,9 +19,11 @@ from .pool import Pool
 
 T = TypeVar("T")
 
+CONNECTIONS: Final = 2  # a renewal does not wait for what the watchdog writes; the second is opened when that happens
+
 
 class PostgresLease:
-    """Renews one worker's row; its calls block, and come from the lease thread."""
+    """Renews one worker's row; its calls block, and come from the lease thread and the watchdog's."""
 
     def __init__(self, place: Place, host: Host, pooled: bool | None, worker_id: str, length: int, begun: int) -> None:
         self._host, self._worker_id, self._length, self._until = host, worker_id, length, begun + length
@@ -75,7 +77,7 @@ class PostgresLease:
 
 
 async def _pool(place: Place, host: Host, pooled: bool | None) -> Pool:
-    pool = Pool(place, host, 1)
+    pool = Pool(place, host, CONNECTIONS)
     pool.pooled = pooled
     return pool
 

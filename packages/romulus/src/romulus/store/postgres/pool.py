@@ -160,6 +160,9 @@ class Pool:
             connection.terminate()
             self._forget_idle()  # what ended this one has most likely ended them as well
             return
+        if isinstance(error, asyncio.CancelledError):  # its statement may still be under way, and whoever came next would wait for that
+            connection.terminate()
+            return
         try:
             if connection.is_in_transaction():
                 await asyncio.shield(connection.execute("ROLLBACK"))
