@@ -25,6 +25,17 @@ def test_a_new_seed_replaces_those_from_its_position_on() -> None:
     assert list(seeds.with_new(0, B)) == [(0, B)]
 
 
+def test_a_retry_is_known_by_its_seeds_also_where_nothing_of_the_first_pass_is_kept() -> None:
+    first = Seeds.first(A.hex())
+    again = first.renewed(0, B)
+
+    assert (first.replaced, again.replaced) == (False, True)
+    assert (again.in_force(0), again.newest) == (B, B)
+    assert Seeds.parse(again.dump()) == again
+    assert list(again.renewed(0, C)) == [(0, A), (0, C)]
+    assert list(first.renewed(3, B)) == [(0, A), (3, B)]
+
+
 @given(st.lists(st.binary(min_size=16, max_size=16), min_size=1, max_size=5), st.sets(st.integers(1, 10**9), min_size=4, max_size=4))
 def test_seeds_come_back_from_their_text(seeds: list[bytes], positions: set[int]) -> None:
     made = Seeds(tuple(zip([0, *sorted(positions)], seeds, strict=False)))
@@ -33,7 +44,7 @@ def test_seeds_come_back_from_their_text(seeds: list[bytes], positions: set[int]
     assert hash(Seeds.parse(made.dump())) == hash(made)
 
 
-@pytest.mark.parametrize("text", ["[]", '[[1,"00"]]', '[[0,"00"],[0,"01"]]', '[[0,"00"],[5,"01"],[4,"02"]]', '[[0,"xy"]]'])
+@pytest.mark.parametrize("text", ["[]", '[[1,"00"]]', '[[0,"00"],[4,"01"],[4,"02"]]', '[[0,"00"],[5,"01"],[4,"02"]]', '[[0,"xy"]]'])
 def test_seeds_that_could_not_have_been_written_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"seed|position|hex"):
         Seeds.parse(text)

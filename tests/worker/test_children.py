@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -376,6 +376,110 @@ async def test_a_retried_parent_goes_on_with_the_children_it_had_started(tmp_pat
         run_id, outcome = await handle.result()
         assert outcome == "1"
         assert [run.id for run in await here.client.runs(workflow="waits")] == [run_id]
+
+
+class Fuse:
+    """A step that fails until it is mended."""
+
+    broken = True
+    calls: ClassVar[list[str]] = []
+
+
+@romulus.step(retry=romulus.Retry(max_attempts=1))
+async def fused(what: str) -> str:
+    Fuse.calls.append(what)
+    if Fuse.broken and what != "paid":
+        raise Broke(what)
+    return what
+
+
+@romulus.workflow
+async def pays(n: int) -> int:
+    await fused("paid")
+    await fused("sent")
+    return n
+
+
+@romulus.workflow
+async def has_a_child(how: str) -> int:
+    if how == "handle":
+        return await (await romulus.start(pays, 7))
+    if how == "chosen handle":
+        return await (await romulus.start(pays.options(id="its-child"), 7))
+    return await (pays.options(id="its-child") if how == "chosen" else pays)(7)
+
+
+@pytest.mark.parametrize("how", ["handle", "chosen handle", "chosen", "made"])
+async def test_a_retried_parent_begins_a_child_again_that_had_failed(tmp_path: Path, how: str) -> None:
+    Fuse.broken, Fuse.calls = True, []
+    async with world(tmp_path, has_a_child, pays, steps=[fused]) as here:
+        await here.worker()
+        handle = await here.client.start(has_a_child, how)
+        await here.until(handle.id, "failed")
+        Fuse.broken = False
+        await handle.retry()
+
+        assert await handle.result() == 7
+        paid = Fuse.calls.count("paid")
+        assert paid == (2 if how == "made" else 1)  # a new child, or the same: what it had paid for is not paid again
+
+
+async def test_a_retry_goes_down_to_the_grandchild_that_failed(tmp_path: Path) -> None:
+    Fuse.broken, Fuse.calls = True, []
+
+    @romulus.workflow
+    async def top() -> int:
+        return await has_a_child.options(id="middle")("chosen")
+
+    async with world(tmp_path, top, has_a_child, pays, steps=[fused]) as here:
+        await here.worker()
+        handle = await here.client.start(top)
+        await here.until(handle.id, "failed")
+        Fuse.broken = False
+        await handle.retry()
+
+        assert await handle.result() == 7
+        assert Fuse.calls == ["paid", "sent", "sent"]
+
+
+@pytest.mark.parametrize("how", ["cancel", "terminate"])
+async def test_a_parent_retried_after_it_was_stopped_goes_on_with_the_children_that_were_stopped_with_it(tmp_path: Path, how: str) -> None:
+    @romulus.workflow
+    async def parent() -> str:
+        return await (await romulus.start(waits, "a"))
+
+    async with world(tmp_path, parent, waits) as here:
+        await here.worker()
+        handle = await here.client.start(parent)
+        await eventually(lambda: here.rows("SELECT count(*) FROM waits") == [(1,)])
+        await getattr(handle, how)()
+        await eventually(lambda: all(status in ENDED for (status,) in here.rows("SELECT status FROM runs")))
+        await handle.retry()
+        await eventually(lambda: here.rows("SELECT count(*) FROM waits") == [(1,)])
+        await here.client.send_event("a", "on", correlation_id="all")
+
+        assert await handle.result() == "on"
+        assert len(await here.client.runs(workflow="waits")) == 1
+
+
+async def test_a_child_that_failed_stays_failed_for_a_run_that_continues_as_new(tmp_path: Path) -> None:
+    async with world(tmp_path, keeps_on, breaks) as here:
+        await here.worker()
+
+        assert await (await here.client.start(keeps_on, 1)).result() == "failed"
+        (child,) = await here.client.runs(workflow="breaks")
+        assert len(here.rows("SELECT 1 FROM generations g JOIN runs r ON r.key = g.run WHERE r.id = ?", child.id)) == 1
+
+
+@romulus.workflow
+async def keeps_on(left: int) -> str:
+    try:
+        await breaks.options(id="broken", parent_close="abandon")(1)
+    except romulus.ChildFailed as error:
+        if left:
+            romulus.continue_as_new(keeps_on, left - 1)
+        return error.status
+    return "none"
 
 
 async def test_parents_awaiting_children_hold_no_slot(tmp_path: Path) -> None:

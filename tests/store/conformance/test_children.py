@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from romulus.core.machine import Change, RunStatus
 from romulus.core.record import Message, Record, Run, Taken
-from romulus.core.requests import close_child, request_cancel, terminate
+from romulus.core.requests import Prefix, ask_child, request_cancel, retry, terminate
 from romulus.core.transition import Attach, CloseChild, NewChild, NewGeneration, Transition, Verdict
 from romulus.store.contract import Store
 from tests.store.kit import SECOND, MovableHost, advance, again, claim, claimed, entry, new_run, park, succeed
 
+ASK = partial(ask_child, lambda: b"seed" * 4)
 SERVES = [("order", "1", "3.11:here"), ("item", "1", "3.11:here")]
 
 
@@ -131,7 +134,7 @@ async def test_a_taken_id_creates_nothing_and_tells_the_parent_who_has_it(store:
     assert sorted(conflicts) == [1, 3]
     taken = await row(store, "taken")
     assert conflicts[1]._replace(input_digest=conflicts[1].input_digest.lower()) == Taken(
-        "taken", taken.key, False, "other", '[[0,"aa"]]', "01" * 16
+        "taken", taken.key, False, "other", '[[0,"aa"]]', "01" * 16, "pending"
     )
     assert not conflicts[3].own
     assert [each.seq for each in await store.children(record.generation.key)] == [2]
@@ -203,11 +206,11 @@ async def test_the_end_of_a_generation_closes_its_children_as_each_was_started_t
     record = await parent_of(store, host, child(1), child(2, on_close="terminate"), child(3, on_close="abandon"))
     running = (await claim(store, "w1", serves=SERVES[1:])).records
     assert len(running) == 3
-    assert await store.close_children(10, close_child) == 0
+    assert await store.close_children(10, ASK) == 0
     await store.apply([ended(record, parent=True)])
 
-    assert await store.close_children(10, close_child) == 2
-    assert await store.close_children(10, close_child) == 0
+    assert await store.close_children(10, ASK) == 2
+    assert await store.close_children(10, ASK) == 0
     first, second, third = [await row(store, f"r1~{n}") for n in (1, 2, 3)]
     assert (first.status, first.cancel_seq, first.cancel_reason) == (RunStatus.RUNNING, 1, "its parent has ended")
     assert second.status == RunStatus.TERMINATED
@@ -219,12 +222,12 @@ async def test_children_of_a_terminated_parent_are_closed_in_pieces_each_once(st
     await claim(store, "w1", serves=SERVES[1:])
     await store.change("default", "r1", lambda run, _, now: terminate(run, "", now))
     asked: list[int] = []
-    while (count := await store.close_children(3, close_child)) == 3:
+    while (count := await store.close_children(3, ASK)) == 3:
         asked.append(count)
 
     assert (asked, count) == ([3, 3], 1)
     assert {(await row(store, f"r1~{n}")).cancel_seq for n in range(1, 8)} == {1}
-    assert await store.close_children(3, close_child) == 0
+    assert await store.close_children(3, ASK) == 0
     assert (await again(store, record)).run.status == RunStatus.TERMINATED
 
 
@@ -233,13 +236,67 @@ async def test_one_child_can_be_asked_to_end_before_its_parent_has(store: Store,
     await claim(store, "w1", serves=SERVES[1:])
     await store.apply([advance(record, closing=[CloseChild(1, "cancel", "not needed"), CloseChild(9, "cancel")])])
 
-    assert await store.close_children(10, close_child) == 1
+    assert await store.close_children(10, ASK) == 1
     assert ((await row(store, "r1~1")).cancel_seq, (await row(store, "r1~1")).cancel_reason) == (1, "not needed")
     assert (await row(store, "r1~2")).cancel_seq == 0
     record = await again(store, record)
     await store.apply([ended(record, parent=True)])
-    assert await store.close_children(10, close_child) == 2
+    assert await store.close_children(10, ASK) == 2
     assert (await row(store, "r1~1")).status == RunStatus.TERMINATED
+
+
+async def failed_child(store: Store, host: MovableHost) -> tuple[Record, Run]:
+    """A second generation that has started no child yet, and a child of the first that failed by its second entry."""
+    record = await parent_of(store, host, child(1, "kept", "abandon"))
+    kept = await claimed_child(store, "kept")
+    failure = replace(
+        succeed(kept, entry(0), entry(1, failed=True, body=b"why"), child=True),
+        change=Change.FAIL, status=RunStatus.FAILED, result=None, failure=b"why", ended_by=1,
+    )  # fmt: skip
+    await store.apply([failure, continued(record, NewGeneration("order", "1", b"{}", b"i" * 16, '[[0,"bb"]]'))])
+    (second,) = (await claim(store)).records
+    return second, await row(store, "kept")
+
+
+async def test_a_child_that_ended_badly_is_retried_for_the_parent_that_takes_it_over(store: Store, host: MovableHost) -> None:
+    second, kept = await failed_child(store, host)
+    await store.apply(
+        [advance(second, attaches=[Attach(4, kept.key, "cancel", again=True)], closing=[CloseChild(4, "retry")], parent=True)]
+    )
+    assert (await again(store, second)).inbox == []
+
+    assert await store.close_children(10, ASK) == 1
+    assert await store.close_children(10, ASK) == 0
+    kept = await row(store, "kept")
+    assert (kept.status, kept.generation, kept.position) == (RunStatus.PENDING, 2, 1)  # up to the outcome that ended it
+    assert (await again(store, second)).inbox == []
+    await store.apply([ended(await claimed_child(store, "kept"))])
+    assert told((await again(store, second)).inbox) == [("child", 4, False, b'"done"', '["kept","succeeded"]')]
+
+
+async def test_a_child_that_a_person_has_retried_first_is_told_of_as_it_ended(store: Store, host: MovableHost) -> None:
+    second, kept = await failed_child(store, host)
+    found = await store.record("default", "kept")
+    assert found is not None
+    await store.change("default", "kept", lambda run, _, now: retry(run, found.generation, Prefix(0), b"seed" * 4, now))
+    await store.apply([ended(await claimed_child(store, "kept"))])
+    await store.apply(
+        [advance(second, attaches=[Attach(4, kept.key, "cancel", again=True)], closing=[CloseChild(4, "retry")], parent=True)]
+    )
+
+    await store.close_children(10, ASK)
+    assert (await row(store, "kept")).status == RunStatus.SUCCEEDED
+    assert told((await again(store, second)).inbox) == [("child", 4, False, b'"done"', '["kept","succeeded"]')]
+
+
+async def test_no_child_is_retried_for_a_parent_that_has_ended(store: Store, host: MovableHost) -> None:
+    second, kept = await failed_child(store, host)
+    attached = advance(second, attaches=[Attach(4, kept.key, "abandon", again=True)], closing=[CloseChild(4, "retry")], parent=True)
+    await store.apply([attached])
+    await store.apply([ended(await again(store, second), parent=True)])
+
+    assert await store.close_children(10, ASK) == 0
+    assert (await row(store, "kept")).status == RunStatus.FAILED
 
 
 async def test_attributes_are_written_with_the_transition(store: Store, host: MovableHost) -> None:

@@ -85,7 +85,7 @@ class Instance:
     def __init__(self, spec: WorkflowSpec, info: RunInfo, arguments: bytes, seeds: Seeds, started_at: int, vault: Vault) -> None:
         self.spec, self.info, self.seeds, self.vault = spec, info, seeds, vault
         self.seed = seeds.in_force(0)  # keys digests and draws
-        self._reseeded = len(tuple(seeds)) > 1
+        self._reseeded = seeds.replaced
         self.seq = 0  # of the last command
         self.position = 0  # entries delivered and patches absorbed
         self.now = started_at  # store µs

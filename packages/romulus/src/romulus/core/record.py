@@ -182,6 +182,7 @@ class Taken(NamedTuple):
 
 
 class StartedChild(NamedTuple):
+    status: str = ""  # a RunStatus
     """A child that the record has as started by a generation."""
 
     seq: int

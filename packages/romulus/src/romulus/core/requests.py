@@ -6,16 +6,17 @@ the journal (retry, fork) the caller reads it first: the journal of an ended gen
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from .errors import IllegalTransition
-from .machine import TERMINAL, Change, RunStatus, after, next_fence
+from .machine import TABLE, TERMINAL, Change, RunStatus, after, next_fence
 from .record import Entry, Generation, Kind, Run
 from .seeds import Seeds
 from .transition import CopyFrom, NewGeneration, NewRun, Next
 
 NOTHING_ARMED = "[]"
+RETRIED = frozenset(TABLE[Change.RETRY])  # how a run has ended that can be retried
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,18 @@ def terminate(run: Run, reason: str, now: int) -> Next | None:
     return Next(replace(ended, owner=None, fence=next_fence(run.fence, now)))
 
 
-def close_child(run: Run, how: str, reason: str, now: int) -> Next | None:
-    """Return a live child asked to end: *how* is "cancel" or "terminate"."""
+def ask_child(
+    seed: Callable[[], bytes], run: Run, generation: Generation, how: str, reason: str, entries: Sequence[Entry], now: int
+) -> Next | None:
+    """Return what a request makes of a child, None: nothing. A live one is told to end; one that ended badly begins again.
+
+    Args:
+        seed: makes the seed of a retried child.
+        how: "cancel", "terminate" or "retry".
+        entries: those of the journal that a retry looks at.
+    """
+    if how == "retry":
+        return _retry_child(run, generation, entries, seed, now) if run.status in RETRIED else None
     why = reason or "its parent has ended"
     return terminate(run, why, now) if how == "terminate" else request_cancel(run, why, now)
 
@@ -82,7 +93,7 @@ def retry(run: Run, generation: Generation, prefix: Prefix, seed: bytes, now: in
         raise IllegalTransition(run.status, "be retried from a generation that is no longer its last", run.id)
     begins = NewGeneration(
         generation.workflow, generation.version, generation.input, generation.input_digest,
-        _reseeded(generation, prefix.below, seed), generation.timeout,
+        Seeds.parse(generation.seeds).renewed(prefix.below, seed).dump(), generation.timeout,
         copy=CopyFrom(generation.key, prefix.below), started_at=_start_kept(generation, prefix),
     )  # fmt: skip
     again = replace(
@@ -92,12 +103,16 @@ def retry(run: Run, generation: Generation, prefix: Prefix, seed: bytes, now: in
     return Next(_let_go(again, now), begins)
 
 
+def _retry_child(run: Run, generation: Generation, entries: Sequence[Entry], seed: Callable[[], bytes], now: int) -> Next:
+    return retry(run, generation, retry_prefix(run.status, generation.ended_by, entries, run.position), seed(), now)
+
+
 def fork_of(run: Run, generation: Generation, below: int, new_id: str, version: str | None, seed: bytes) -> NewRun:
     """Return a new run that begins with the entries of *generation* before position *below*; *run* is left as it is."""
     kept = Prefix(below)
     return NewRun(
         run.namespace, new_id, generation.workflow, version or generation.version,
-        RunStatus.PENDING, generation.input, generation.input_digest, _reseeded(generation, below, seed),
+        RunStatus.PENDING, generation.input, generation.input_digest, Seeds.parse(generation.seeds).with_new(below, seed).dump(),
         wake_at=0, priority=run.priority, timeout=generation.timeout, attributes=run.attributes,
         copy=CopyFrom(generation.key, below), started_at=_start_kept(generation, kept),
     )  # fmt: skip
@@ -132,10 +147,6 @@ def _ended(run: Run, change: Change, reason: str, now: int) -> Run:
 def _let_go(run: Run, now: int) -> Run:
     """Make *run* due at once with a clean slate; a cached instance of it is no longer current."""
     return replace(run, revision=run.revision + 1, losses=0, excluded="", hold_kind="", hold_reason="", wake_at=now)
-
-
-def _reseeded(generation: Generation, position: int, seed: bytes) -> str:
-    return Seeds.parse(generation.seeds).with_new(position, seed).dump()
 
 
 def _start_kept(generation: Generation, prefix: Prefix) -> int | None:

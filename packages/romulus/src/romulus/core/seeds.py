@@ -19,7 +19,7 @@ class Seeds:
     def __init__(self, items: tuple[tuple[int, bytes], ...]) -> None:
         if not items or items[0][0] != 0:
             raise ValueError("the first seed of a generation is in force from position 0")
-        if any(later <= earlier for (earlier, _), (later, _) in pairwise(items)):
+        if any(later < earlier or earlier == later > 0 for (earlier, _), (later, _) in pairwise(items)):
             raise ValueError("seeds must stand in ascending order of position")
         self._items = items
 
@@ -53,6 +53,15 @@ class Seeds:
         """Return these seeds cut below *position*, then *seed* in force from there on."""
         kept = tuple(item for item in self._items if item[0] < position)
         return Seeds((*kept, (position, seed)))
+
+    def renewed(self, position: int, seed: bytes) -> Seeds:
+        """Return what `with_new` does, the first seed kept although one from position 0 replaces it: so the pass is known as a retry."""
+        return self.with_new(position, seed) if position else Seeds((self._items[0], (0, seed)))
+
+    @property
+    def replaced(self) -> bool:
+        """Whether a retry or a fork has replaced a seed."""
+        return len(self._items) > 1
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         return iter(self._items)

@@ -59,14 +59,15 @@ class Attach:
     seq: int
     key: int  # its Run.key
     on_close: str
+    again: bool = False  # how it ended is not told: its retry is asked for with the same transition
 
 
 @dataclass(slots=True)
 class CloseChild:
-    """A request to end a child before its parent has ended: queued, carried out by whoever comes first."""
+    """A request at a child whose parent goes on: queued, carried out by whoever comes first."""
 
     seq: int  # the command that started it
-    how: str  # cancel | terminate
+    how: str  # cancel | terminate | retry
     reason: str = ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from romulus.core.machine import RunStatus
 from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
@@ -22,6 +22,10 @@ from .hub import Hub
 T = TypeVar("T")
 UNMATCHED_MAX: Final = 10_000  # events of one name and correlation ID that wait for a run to take them
 INBOX_MAX: Final = 500  # messages of an inbox that are read with a record, the oldest
+
+
+# A child, its generation, how and why it is asked, of its journal what a retry looks at (cancels, what ended it), store now.
+AskChild: TypeAlias = Callable[[Run, Generation, str, str, Sequence[Entry], int], Next | None]
 
 
 class BatchRejected(Exception):
@@ -345,11 +349,12 @@ class Store(Protocol):
         """Return the children that a generation has started or taken over, in command order."""
         ...
 
-    async def close_children(self, limit: int, decide: Callable[[Run, str, str, int], Next | None]) -> int:
-        """Carry out queued requests at up to *limit* live children; return how many there were: as many as *limit* if more may be left.
+    async def close_children(self, limit: int, decide: AskChild) -> int:
+        """Carry out queued requests at up to *limit* children; return how many there were: as many as *limit* if more may be left.
 
-        A generation that ended with `Transition.parent`, or by `change`, has its children closed as each was started to be
-        (`NewChild.on_close`), but for those to abandon. *decide(run, how, reason, store now)* says what each row becomes, as for `change`.
+        A generation that ended with `Transition.parent`, or by `change`, has its live children closed as each was started to be
+        (`NewChild.on_close`), but for those to abandon. One asked to "retry" has ended, and its parent is still in the generation that
+        asked; where *decide* leaves it as it is, the parent is told how it ended. *decide* says what each row becomes, as for `change`.
         """
         ...
 

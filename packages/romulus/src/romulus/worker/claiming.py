@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from romulus.core import requests
 from romulus.core.errors import CommitUnknown
 from romulus.core.machine import Change, RunStatus, after
 from romulus.core.record import Record
+from romulus.core.seeds import SEED_BYTES
 from romulus.store.contract import ClaimRequest
 
 from .ending import end
@@ -84,13 +86,16 @@ class Claimer:
         engine = self._engine
         if await engine.store.match(MATCH_MAX):
             self._poked.set()  # until a pass finds nothing left to match
-        if await engine.store.close_children(CLOSE_MAX, requests.close_child) == CLOSE_MAX:
+        if await engine.store.close_children(CLOSE_MAX, partial(requests.ask_child, self._seed)) == CLOSE_MAX:
             self._poked.set()
         try:
             return await self._wake_and_claim()
         except CommitUnknown:
             engine.owner.doubt()  # wakes may be taken, or runs claimed, that nobody here knows of
             raise
+
+    def _seed(self) -> bytes:
+        return self._engine.host.random_bits(8 * SEED_BYTES).to_bytes(SEED_BYTES, "big")
 
     async def _wake_and_claim(self) -> int:
         engine = self._engine

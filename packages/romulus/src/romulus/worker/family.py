@@ -12,6 +12,7 @@ from romulus.core.expecting import expected_child
 from romulus.core.failures import dump_failure
 from romulus.core.machine import TERMINAL, RunStatus
 from romulus.core.record import About, Kind, Message, Record, Taken
+from romulus.core.requests import RETRIED
 from romulus.core.seeds import Seeds
 from romulus.core.transition import Attach, CloseChild, NewChild, NewRun
 
@@ -120,7 +121,10 @@ def _ended(driver: RunDriver, draft: Draft, command: Command, message: Message) 
 
 
 def _conflict(driver: RunDriver, draft: Draft, command: Command | None, message: Message) -> None:
-    """Take over a child that an earlier generation of this run started alike; any other run under that ID is a conflict."""
+    """Take over a child that an earlier generation of this run started alike; any other run under that ID is a conflict.
+
+    A retry begins one again that had ended badly: told how it ended, the run would end the same way.
+    """
     driver.children.discard(message.seq)
     if command is None:
         return
@@ -129,7 +133,10 @@ def _conflict(driver: RunDriver, draft: Draft, command: Command | None, message:
     if difference:
         _failed(driver, draft, command, dump_failure(RunConflict(taken.run_id, difference)))
         return
-    draft.attach(Attach(message.seq, taken.key, call.on_close))
+    again = driver.instance.seeds.replaced and taken.status in RETRIED
+    draft.attach(Attach(message.seq, taken.key, call.on_close, again))
+    if again:
+        draft.ask(CloseChild(message.seq, "retry"))
     driver.children.add(message.seq)
     if command.kind == Kind.STARTED:
         draft.answers.append(Message(0, About.STARTED, message.seq, False, b"", taken.run_id))

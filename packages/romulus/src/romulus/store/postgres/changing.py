@@ -10,7 +10,8 @@ from typing import Final, LiteralString, TypeAlias
 from romulus.core.machine import TERMINAL
 from romulus.core.record import Generation, Run
 from romulus.core.transition import Next
-from romulus.store.sqlite.queue import place
+from romulus.store.contract import AskChild
+from romulus.store.queue import place
 
 from .children import Ask, asked, carried_out, leave_after_change
 from .ending import begin_generation
@@ -61,7 +62,7 @@ async def change(session: Session, namespace: str, run_id: str, decide: Decide) 
     return before, after[0]
 
 
-async def close_children(session: Session, limit: int, decide: Ask) -> int:
+async def close_children(session: Session, limit: int, decide: AskChild) -> int:
     """Carry out requests at up to *limit* children, inside the open transaction; see `Store.close_children`."""
     requests, found = await asked(session, limit)
     for each in sorted(found, key=lambda each: each.child):  # run rows are locked in the order of their keys, as batches do
@@ -71,8 +72,14 @@ async def close_children(session: Session, limit: int, decide: Ask) -> int:
     return len(found)
 
 
-def _asked(decide: Ask, how: str, reason: str, run: Run, generation: Generation, now: int) -> Next | None:
-    return decide(run, how, reason, now)
+async def _endings(session: Session, child: Asked) -> list[Entry]:
+    """Return what a retry of *child* looks at, under the run's lock: no other request begins a generation meanwhile."""
+    await session.row("change.lock", LOCK, child.namespace, child.run_id)
+    return await endings(session, child.child)
+
+
+def _asked(decide: AskChild, asked: Asked, entries: Sequence[Entry], run: Run, generation: Generation, now: int) -> Next | None:
+    return decide(run, generation, asked.how, asked.reason, entries, now)
 
 
 async def _write(session: Session, run: Run, now: int) -> None:

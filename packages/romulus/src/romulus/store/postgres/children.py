@@ -8,19 +8,18 @@ while it becomes another generation's is told of in any order of the two commits
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, LiteralString, NamedTuple
 
 from romulus.core.machine import TERMINAL
 from romulus.core.record import About, Run, StartedChild
-from romulus.core.transition import NewChild, NewRun, Next, Transition
+from romulus.core.transition import Attach, NewChild, NewRun, Transition
 
 from .rows import generation_parts
 from .session import Session
 from .starting import create
 from .statement import Statement
 
-Ask = Callable[[Run, str, str, int], Next | None]  # the child, how it is to be closed, the reason, store now
 REQUESTS_MAX: Final = 1_000  # requests looked at at once
 
 TAKEN: Final[LiteralString] = "id bigint, run bigint, key bigint"
@@ -40,7 +39,8 @@ INTO_INBOX: Final[LiteralString] = (
 )
 WHO_HAS: Final[LiteralString] = (
     "SELECT r.id, r.key, EXISTS (SELECT 1 FROM romulus.children c WHERE c.child = r.key AND c.parent = $3 AND c.generation <> $4), "
-    "g.workflow, g.seeds, encode(g.input_digest, 'hex') FROM romulus.runs r JOIN romulus.generations g ON g.run = r.key AND g.number = 1 "
+    "g.workflow, g.seeds, encode(g.input_digest, 'hex'), r.status "
+    "FROM romulus.runs r JOIN romulus.generations g ON g.run = r.key AND g.number = 1 "
     "WHERE r.namespace = $1 AND r.id = $2"
 )
 ATTACH: Final[LiteralString] = (
@@ -48,6 +48,10 @@ ATTACH: Final[LiteralString] = (
     "SELECT r.id, r.status, coalesce(g.result, g.failure, '') FROM mine JOIN romulus.runs r ON r.key = mine.child "
     "JOIN romulus.generations g ON g.run = r.key AND g.number = r.generation WHERE r.finished_at IS NOT NULL "
     "AND NOT EXISTS (SELECT 1 FROM romulus.inbox i WHERE i.run = $2 AND i.child = r.key)"
+)
+ENDED_ALREADY: Final[LiteralString] = (
+    "SELECT r.id, r.status, coalesce(g.result, g.failure, '') FROM romulus.runs r "
+    "JOIN romulus.generations g ON g.run = r.key AND g.number = r.generation WHERE r.key = $1 AND r.finished_at IS NOT NULL"
 )
 TELL: Final[LiteralString] = (
     "INSERT INTO romulus.inbox (run, child, about, seq, failed, body, info) SELECT c.parent, c.child, 'child', 0, $2::boolean, $3::bytea, "
@@ -65,7 +69,8 @@ REQUESTS: Final[LiteralString] = "SELECT key FROM romulus.to_close ORDER BY key 
 ASKED: Final[LiteralString] = (
     "SELECT q.key, q.seq IS NULL, c.child, r.namespace, r.id, coalesce(q.how, c.on_close), coalesce(q.reason, '') FROM romulus.to_close q "
     "JOIN romulus.children c ON c.parent = q.parent AND c.generation = q.generation AND (q.seq IS NULL OR c.seq = q.seq) "
-    "JOIN romulus.runs r ON r.key = c.child AND r.finished_at IS NULL "
+    "JOIN romulus.runs r ON r.key = c.child AND (r.finished_at IS NULL OR (q.how = 'retry' AND EXISTS "
+    "(SELECT 1 FROM romulus.runs p WHERE p.key = c.parent AND p.generation = c.generation AND p.finished_at IS NULL))) "
     "WHERE q.key = ANY($1::bigint[]) AND (q.seq IS NOT NULL OR c.on_close IN ('cancel', 'terminate')) ORDER BY q.key, c.seq LIMIT $2"
 )
 # Asked to end as it is to end with its parent: nothing is left to ask of it then.
@@ -147,7 +152,7 @@ async def write_family(session: Session, transitions: Sequence[Transition]) -> N
         await _start(session, wanted)
     for t in transitions:
         for attach in t.attaches:
-            await _attach(session, t, attach.key, attach.seq, attach.on_close)
+            await _attach(session, t, attach)
     asked = [(*generation_parts(t.generation), c.seq, c.how, c.reason) for t in transitions for c in t.closing]
     if asked:
         await session.rows("children.close", ASK, *map(list, zip(*asked, strict=True)))
@@ -164,13 +169,19 @@ async def leave_after_change(session: Session, run: Run, ended: int, failure: by
 # ---- what workers ask ------------------------------------------------------------------------------
 
 
+async def tell_ended(session: Session, child: int) -> None:
+    """Put how a child has ended, if it has, into its parent's inbox."""
+    for run_id, status, body in await session.rows("children.outcome", ENDED_ALREADY, child):
+        await _tell(session, child, run_id, status, bytes(body))
+
+
 async def started(session: Session, generation: int) -> list[StartedChild]:
     """Return the children that *generation* has started or taken over, in command order."""
     return [StartedChild(*row) for row in await session.rows("children.list", LISTED, *generation_parts(generation))]
 
 
 async def asked(session: Session, limit: int) -> tuple[list[int], list[Asked]]:
-    """Return the oldest requests, and up to *limit* of what they ask of live children; none while another worker is at it."""
+    """Return the oldest requests, and up to *limit* of what they ask of children; none while another worker is at it."""
     if not await session.value("to_close.alone", ALONE):
         return [], []
     requests = [key for (key,) in await session.rows("to_close.requests", REQUESTS, REQUESTS_MAX)]
@@ -221,10 +232,14 @@ async def _who_has(session: Session, t: Transition, run: NewRun) -> str:
     return _json(list(row))
 
 
-async def _attach(session: Session, t: Transition, child: int, seq: int, on_close: str) -> None:
+async def _attach(session: Session, t: Transition, attach: Attach) -> None:
     parent, generation = generation_parts(t.generation)
-    for run_id, status, body in await session.rows("children.attach", ATTACH, child, parent, generation, seq, on_close):
-        await _tell(session, child, run_id, status, bytes(body))
+    found = await session.rows("children.attach", ATTACH, attach.key, parent, generation, attach.seq, attach.on_close)
+    if attach.again:
+        await session.rows("inbox.forget_child", "DELETE FROM romulus.inbox WHERE run = $1 AND child = $2", parent, attach.key)
+        return
+    for run_id, status, body in found:
+        await _tell(session, attach.key, run_id, status, bytes(body))
     await session.rows("inbox.wake_own", "INSERT INTO romulus.wakes (run) VALUES ($1)", parent)
 
 

@@ -105,6 +105,16 @@ async def history(session: Session, generation: int, start: int, limit: int) -> 
     return [entry_of(row) for row in await session.rows("read.history", sql, run, number, start, limit)]
 
 
+async def endings(session: Session, run: int) -> list[Entry]:
+    """Return what a retry of *run* looks at: cancels, and the entry that ended its generation."""
+    sql = (
+        f"SELECT {ENTRY} FROM romulus.journal WHERE run = $1 AND generation = (SELECT generation FROM romulus.runs WHERE key = $1) "
+        "AND (kind = 'cancel' OR position = (SELECT g.ended_by FROM romulus.runs r JOIN romulus.generations g ON g.run = r.key "
+        "AND g.number = r.generation WHERE r.key = $1)) ORDER BY position"
+    )
+    return [entry_of(row) for row in await session.rows("read.endings", sql, run)]
+
+
 async def runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Listed[Run]:
     """Return a page of runs in creation order."""
     attributes = json.dumps(where.attributes) if where.attributes else None

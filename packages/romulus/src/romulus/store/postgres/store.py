@@ -14,6 +14,7 @@ from romulus.core.ports import Host
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
 from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Received, Transition, Verdict
 from romulus.store.contract import (
+    AskChild,
     ClaimRequest,
     Claims,
     Evidence,
@@ -47,7 +48,6 @@ from . import (
     workers,
 )
 from .changing import Decide
-from .children import Ask as AskChild
 from .clock import Clock
 from .evidence import keep
 from .lease import PostgresLease

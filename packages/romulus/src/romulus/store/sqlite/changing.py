@@ -10,15 +10,16 @@ from typing import Final, TypeAlias
 from romulus.core.machine import TERMINAL
 from romulus.core.record import Generation, Record, Run
 from romulus.core.transition import Next
+from romulus.store.contract import AskChild
+from romulus.store.queue import place
 
 from .beside import forget_attempts
-from .children import Ask, asked, carried_out, last_request, leave_children, tell_parents
+from .children import Asked, asked, carried_out, last_request, leave_children, tell_ended, tell_parents
 from .generations import begin_generation
 from .giveback import withdraw_all
 from .operations import leave_operations
 from .pools import leave_pools
-from .queue import place
-from .reading import record
+from .reading import endings, record
 from .session import Session
 
 Decide: TypeAlias = Callable[[Run, Generation, int], Next | None]
@@ -51,26 +52,29 @@ def change(session: Session, namespace: str, run_id: str, decide: Decide, now: i
     return before, after.run
 
 
-def close_children(session: Session, limit: int, decide: Ask) -> int:
+def close_children(session: Session, limit: int, decide: AskChild) -> int:
     """Carry out requests at up to *limit* children; see `Store.close_children`. No lock is taken while there are none."""
     if not session.read(lambda s: s.run("to_close.look", "SELECT 1 FROM to_close LIMIT 1")):
         return 0
     return session.write(lambda s, now: _close_children(s, limit, decide, now))
 
 
-def _close_children(session: Session, limit: int, decide: Ask, now: int) -> int:
+def _close_children(session: Session, limit: int, decide: AskChild, now: int) -> int:
     last = last_request(session)
     found = asked(session, limit)
     for each in found:
-        change(session, each.namespace, each.run_id, partial(_asked, decide, each.how, each.reason), now)
+        change(session, each.namespace, each.run_id, partial(_asked, session, decide, each), now)
+        if each.how == "retry":
+            tell_ended(session, each.child)
     if len(found) == limit:
         last = found[-1].request - found[-1].whole  # more of a whole generation's children may be left
     carried_out(session, found, last)
     return len(found)
 
 
-def _asked(decide: Ask, how: str, reason: str, run: Run, generation: Generation, now: int) -> Next | None:
-    return decide(run, how, reason, now)
+def _asked(session: Session, decide: AskChild, asked: Asked, run: Run, generation: Generation, now: int) -> Next | None:
+    entries = endings(session, generation) if asked.how == "retry" else ()
+    return decide(run, generation, asked.how, asked.reason, entries, now)
 
 
 def _write(session: Session, run: Run, now: int) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from romulus.core.machine import RunStatus
-from romulus.core.record import About, Run, StartedChild
-from romulus.core.transition import NewChild, NewRun, Next, Transition
+from romulus.core.record import About, StartedChild
+from romulus.core.transition import NewChild, NewRun, Transition
 
 from .bulk import Bulk
 from .connection import Row
@@ -16,13 +16,11 @@ from .rows import gathered, read_all
 from .session import Session
 from .starting import create, names_taken
 
-Ask = Callable[[Run, str, str, int], Next | None]  # the child, how it is to be closed, the reason, store now
-
 CHILDREN: Final = Bulk("children.insert", "INSERT INTO children (child, parent, generation, seq, on_close) ", 5)
 MESSAGES: Final = Bulk("inbox.insert", "INSERT INTO inbox (run, about, seq, failed, body, info) ", 6)
 TAKEN_INFO: Final = (
     "SELECT json_array(r.id, r.key, EXISTS (SELECT 1 FROM children c WHERE c.child = r.key AND c.parent = ?3 AND c.generation <> ?4), "
-    "g.workflow, g.seeds, hex(g.input_digest)) FROM runs r JOIN generations g ON g.run = r.key AND g.number = 1 "
+    "g.workflow, g.seeds, hex(g.input_digest), r.status) FROM runs r JOIN generations g ON g.run = r.key AND g.number = 1 "
     "WHERE r.namespace = ?1 AND r.id = ?2"
 )
 # A parent that has gone on to another generation, or has ended, is told nothing.
@@ -52,11 +50,12 @@ FORGET_INBOX: Final = "DELETE FROM inbox WHERE run IN (SELECT value FROM json_ea
 LISTED: Final = gathered(
     "t.seq, r.id, r.status, t.on_close", "FROM (SELECT * FROM children WHERE generation = ? ORDER BY seq) t JOIN runs r ON r.key = t.child"
 )
-# What is to be done at live children, oldest request first: (request, child, how, reason).
+# What is to be done at children, oldest request first. One is retried while its parent is in the generation that asked for it.
 ASKED: Final = (
     "SELECT q.key, q.seq IS NULL, c.child, r.namespace, r.id, coalesce(q.how, c.on_close), coalesce(q.reason, '') FROM to_close q "
     "CROSS JOIN children c ON c.generation = q.generation AND (q.seq IS NULL OR c.seq = q.seq) "
-    "CROSS JOIN runs r ON r.key = c.child AND r.finished_at IS NULL "
+    "CROSS JOIN runs r ON r.key = c.child AND (r.finished_at IS NULL OR (q.how = 'retry' AND EXISTS "
+    "(SELECT 1 FROM runs p WHERE p.key = c.parent AND p.generation_key = c.generation AND p.finished_at IS NULL))) "
     "WHERE (q.seq IS NOT NULL OR c.on_close IN ('cancel', 'terminate')) ORDER BY q.key LIMIT ?"
 )
 # Asked to end as it is to end with its parent: nothing is left to ask of it then.
@@ -94,8 +93,8 @@ def attach_children(session: Session, transitions: Sequence[Transition]) -> None
     for t in transitions:
         for attach in t.attaches:
             session.run("children.attach", ATTACH, (attach.key, t.run, t.generation, attach.seq, attach.on_close))
-            for status, body in session.run("children.outcome", ENDED_ALREADY, (attach.key,)):
-                tell_parents(session, [(attach.key, RunStatus(status), body)])
+            if not attach.again:
+                tell_ended(session, attach.key)
 
 
 def take_messages(session: Session, transitions: Sequence[Transition]) -> bool:
@@ -117,6 +116,12 @@ def tell_parents(session: Session, ended: Sequence[tuple[int, RunStatus, bytes |
         session.run("inbox.wake", WAKE_PARENTS, (json.dumps([run for run, _, _ in ended]),))
 
 
+def tell_ended(session: Session, child: int) -> None:
+    """Put how a child has ended, if it has, into its parent's inbox."""
+    for status, body in session.run("children.outcome", ENDED_ALREADY, (child,)):
+        tell_parents(session, [(child, RunStatus(status), body)])
+
+
 def leave_children(session: Session, generations: Sequence[int], runs: Sequence[int]) -> None:
     """Have the children of generations that end closed as they were started to be, and forget what the inboxes hold."""
     if generations:
@@ -133,7 +138,7 @@ def started(session: Session, generation: int) -> list[StartedChild]:
 
 
 def asked(session: Session, limit: int) -> list[Asked]:
-    """Return up to *limit* requests at live children."""
+    """Return up to *limit* requests at children."""
     return [Asked(*row) for row in session.run("to_close.asked", ASKED, (limit,))]
 
 

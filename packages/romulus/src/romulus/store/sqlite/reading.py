@@ -59,6 +59,12 @@ def history(session: Session, generation: int, start: int, limit: int) -> list[E
     return read_all(session, "read.history", sql, (generation, start, limit), entry_of)
 
 
+def endings(session: Session, generation: Generation) -> list[Entry]:
+    """Return what a retry looks at: cancels, and the entry that ended the generation."""
+    sql = gathered(ENTRY, "FROM (SELECT * FROM journal WHERE generation = ? AND (kind = 'cancel' OR position = ?) ORDER BY position)")
+    return read_all(session, "read.endings", sql, (generation.key, generation.ended_by), entry_of)
+
+
 def runs(session: Session, where: RunFilter, after: str | None, limit: int) -> Listed[Run]:
     """Return a page of runs in creation order."""
     attributes = [[name, _json_type(value), value] for name, value in where.attributes.items()]

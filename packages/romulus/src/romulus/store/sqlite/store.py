@@ -12,8 +12,9 @@ from romulus.core.operations import Decided, OperationNote, OperationRow, Operat
 from romulus.core.pools import PoolBeat, PoolReport, PoolStanding, TakenPool
 from romulus.core.ports import Host
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
-from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
+from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Received, Transition, Verdict
 from romulus.store.contract import (
+    AskChild,
     ClaimRequest,
     Claims,
     Evidence,
@@ -212,7 +213,7 @@ class SQLiteStore:
         """Return the children that a generation has started."""
         return await self._read_far(lambda s: children.started(s, generation))
 
-    async def close_children(self, limit: int, decide: Callable[[Run, str, str, int], Next | None]) -> int:
+    async def close_children(self, limit: int, decide: AskChild) -> int:
         """Carry out queued requests at children."""
         closed = await self._writer.run(lambda s: changing.close_children(s, limit, decide))
         if closed:
