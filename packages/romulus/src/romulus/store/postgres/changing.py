@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final, LiteralString, TypeAlias
 
 from romulus.core.machine import TERMINAL
-from romulus.core.record import Generation, Run
+from romulus.core.record import Entry, Generation, Run
 from romulus.core.transition import Next
 from romulus.store.contract import AskChild
 from romulus.store.queue import place
 
-from .children import Ask, asked, carried_out, leave_after_change
+from .children import Asked, asked, carried_out, leave_after_change, tell_ended
 from .ending import begin_generation
 from .operations import leave_operations
 from .pools import leave_pools
-from .reading import run_and_generation
+from .reading import endings, run_and_generation
 from .session import Session
 
 Decide: TypeAlias = Callable[[Run, Generation, int], Next | None]
@@ -66,7 +66,10 @@ async def close_children(session: Session, limit: int, decide: AskChild) -> int:
     """Carry out requests at up to *limit* children, inside the open transaction; see `Store.close_children`."""
     requests, found = await asked(session, limit)
     for each in sorted(found, key=lambda each: each.child):  # run rows are locked in the order of their keys, as batches do
-        await change(session, each.namespace, each.run_id, partial(_asked, decide, each.how, each.reason))
+        entries = await _endings(session, each) if each.how == "retry" else ()
+        await change(session, each.namespace, each.run_id, partial(_asked, decide, each, entries))
+        if each.how == "retry":
+            await tell_ended(session, each.child)
     if requests:
         await carried_out(session, requests, found, limit)
     return len(found)
