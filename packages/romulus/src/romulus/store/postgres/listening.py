@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from romulus.core.errors import ConfigurationError, StoreUnavailable
 from romulus.core.ports import Host
+from romulus.store.listeners import Listeners
 
 from .driver import Link, connect
 from .place import Place
@@ -34,25 +35,16 @@ class Listener:
 
     def __init__(self, place: Place, host: Host, token: str) -> None:
         self._place, self._host, self._token = place, host, token
-        self._listeners: set[asyncio.Event] = set()
+        self._listeners = Listeners()
         self._task: asyncio.Task[None] | None = None
         self._poller: asyncio.Task[None] | None = None
         self._probed = asyncio.Event()
         self._warned = False
         self.listening = False  # for status: False while notices are replaced by polling
 
-    async def changes(self) -> AsyncIterator[None]:
+    def changes(self) -> AsyncIterator[None]:
         """Yield soon after somebody else has committed, and now and then while that cannot be known."""
-        event = asyncio.Event()
-        self._listeners.add(event)
-        self._begin()
-        try:
-            while True:
-                await event.wait()
-                event.clear()
-                yield
-        finally:
-            self._listeners.discard(event)
+        return self._listeners.changes(self._begin)
 
     @property
     def wanted(self) -> bool:
@@ -63,7 +55,7 @@ class Listener:
         """Stop listening. Idempotent."""
         tasks = [task for task in (self._task, self._poller) if task is not None]
         self._task = self._poller = None
-        self._listeners.clear()
+        self._listeners.forget()
         for task in tasks:
             task.cancel()
         if tasks:
@@ -73,10 +65,6 @@ class Listener:
         if self._task is None or self._task.done():
             self._task = self._host.spawn(self._listen(), name="romulus-listen")
             self._poller = self._host.spawn(self._poll(), name="romulus-listen-poll")
-
-    def _tell(self) -> None:
-        for event in self._listeners:
-            event.set()
 
     # ---- listening -------------------------------------------------------------------------
     async def _listen(self) -> None:
@@ -115,7 +103,7 @@ class Listener:
         if self._warned:
             log.info("%s: notices are heard again", self._place.shown)
         self.listening, self._warned = True, False
-        self._tell()
+        self._listeners.tell()
 
     async def _heard_again(self, link: Link) -> bool:
         """Return whether LISTEN outlives the transaction it was given in: a pooler may have heard the probe by chance."""
@@ -155,7 +143,7 @@ class Listener:
         if payload == f"probe {self._token}":
             self._probed.set()
         elif payload != self._token:
-            self._tell()
+            self._listeners.tell()
 
     def _warn(self, text: str) -> None:
         if not self._warned:
@@ -167,7 +155,7 @@ class Listener:
         while True:
             await self._pause(POLL * 3 // 4 + self._host.random_bits(19))
             if not self.listening:
-                self._tell()
+                self._listeners.tell()
 
     async def _pause(self, us: int) -> None:
         waited = asyncio.get_running_loop().create_future()

@@ -13,10 +13,10 @@ from typing import Final, LiteralString
 
 from romulus.core.machine import ENDS_CLAIM, TERMINAL, Change
 from romulus.core.transition import Transition
+from romulus.store.queue import lane_sql, queue_sql
 
 from .bulk import Bulk, chunks, flat
 from .connection import Row
-from .queue import lane_sql, queue_sql
 from .session import Session
 
 # Columns of the VALUES list: 1 key, 2 owner, 3 fence, 4 revision, 5 cancel_seq, 6 generation, then what is written.

@@ -12,11 +12,6 @@ from typing import Final, LiteralString
 APPLICATION_ID: Final = 0x526F6D75  # "Romu" in the file's header
 VERSION: Final = 1
 
-# How a claimable run stands in the queue (column `lane`): by its due time; by its rank, once due; by its due time until then.
-PLAIN: Final = 0
-RANKED: Final = 1
-RISING: Final = 2
-BONUS: Final = 10_000_000  # µs that one level of priority is worth: ageing, so that nothing starves
 
 TABLES: Final[tuple[LiteralString, ...]] = (
     # What the file is: schema version, incarnation.

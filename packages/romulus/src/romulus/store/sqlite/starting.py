@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from romulus.core.transition import Created, Existing, NewRun
+from romulus.store.queue import place
 
 from .bulk import Bulk
 from .connection import Row
 from .generations import copy_journal
-from .queue import place
 from .rows import GENERATION, RUN, generation_of, run_of
 from .session import Session
 

@@ -13,6 +13,7 @@ import apsw
 
 from romulus.core.errors import StoreError
 from romulus.core.ports import Host
+from romulus.store.listeners import Listeners
 
 from .writer import Writer
 
@@ -25,27 +26,18 @@ class Watch:
 
     def __init__(self, writer: Writer, host: Host) -> None:
         self._writer, self._host = writer, host
-        self._listeners: set[asyncio.Event] = set()
+        self._listeners = Listeners()
         self._handle: asyncio.Handle | None = None
         self._seen = 0
         self._missed = 0
 
-    async def changes(self) -> AsyncIterator[None]:
+    def changes(self) -> AsyncIterator[None]:
         """Yield soon after somebody else has committed."""
-        event = asyncio.Event()
-        self._listeners.add(event)
-        self._plan()
-        try:
-            while True:
-                await event.wait()
-                event.clear()
-                yield
-        finally:
-            self._listeners.discard(event)
+        return self._listeners.changes(self._plan)
 
     def close(self) -> None:
         """Stop looking."""
-        self._listeners.clear()
+        self._listeners.forget()
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -58,8 +50,7 @@ class Watch:
         self._handle = None
         try:
             if self._changed():
-                for event in self._listeners:
-                    event.set()
+                self._listeners.tell()
         finally:
             self._plan()
 

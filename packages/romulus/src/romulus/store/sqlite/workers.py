@@ -14,10 +14,10 @@ from romulus.core.ports import Host, ProcessIdentity
 from romulus.core.record import WorkerRow
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import Freed
+from romulus.store.queue import lane_sql, queue_sql
 
 from .apply import apply
 from .pools import renew_leases
-from .queue import lane_sql, queue_sql
 from .rows import WORKER, gathered, read_all, worker_of
 from .session import Session
 

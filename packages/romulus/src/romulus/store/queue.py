@@ -6,11 +6,15 @@ its rank: due time less `BONUS` a level (`RANKED`). So priority never starts a r
 
 from __future__ import annotations
 
-from typing import LiteralString
+from typing import Final, LiteralString
 
 from romulus.core.machine import CLAIMABLE, RunStatus
 
-from .schema import BONUS, PLAIN, RANKED, RISING
+# How a claimable run stands in the queue (column `lane`): by its due time; by its rank, once due; by its due time until then.
+PLAIN: Final = 0
+RANKED: Final = 1
+RISING: Final = 2
+BONUS: Final = 10_000_000  # µs that one level of priority is worth: ageing, so that nothing starves
 
 
 def place(status: RunStatus, wake_at: int | None, priority: int, now: int) -> tuple[int | None, int, int | None]:
