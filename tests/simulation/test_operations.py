@@ -54,7 +54,7 @@ def _sent_before_it_is_armed(patch: pytest.MonkeyPatch) -> None:
 
 
 async def _blind_send(self: Any, row: Any, spec: Any) -> None:
-    await self._operations.report(self._of(row, spec, await self._sent(row, spec)))
+    await self._operations.report(self._of(row, spec, await self._sent(row, spec, 1 << 62)))
 
 
 def _unknown_is_queued(patch: pytest.MonkeyPatch) -> None:

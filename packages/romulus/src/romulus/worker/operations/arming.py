@@ -130,14 +130,13 @@ def begin(work: Work) -> None:
     driver, engine = work.driver, work.driver.engine
     tracked = driver.operations[work.command.seq]
     spec, now = tracked.call.spec, engine.store.estimated_now()
-    if not engine.owner.may_arm() or now >= tracked.may_leave_until - spec.timeout:
-        driver.arrive(OperationEnded(work, Ending.UNBEGUN))
-        return
+    latest = tracked.may_leave_until - spec.timeout
     work.begun = True
     fence = driver.run.fence
     send = Send(
         spec, Operation(tracked.call.id, work.number, fence, to_datetime(now)), tracked.call.arguments, driver.instance.info,
         work.command.seq, tracked.call.context.copy(),
+        may_leave=lambda: engine.owner.may_arm() and engine.store.estimated_now() < latest,
         ended=lambda sent: _ended(work, sent, lambda: engine.operations.late(send, fence, sent)),
         late=lambda sent: engine.operations.late(send, fence, sent), free=lambda: _free(work),
     )  # fmt: skip
@@ -189,8 +188,6 @@ def ended(driver: RunDriver, draft: Draft, delivery: OperationEnded) -> None:
     if state in SETTLED:
         _settled(driver, draft, delivery, mark)
     elif state is S.QUEUED:
-        if delivery.ending is Ending.UNBEGUN:
-            driver.engine.slots.give()
         draft.mark(mark)
         _again(driver, draft, delivery)
     else:

@@ -32,7 +32,7 @@ class Sent:
 
 @dataclass(slots=True, eq=False)
 class Send:
-    """One send of an operation: its ID is stored, it is armed, and its claim was checked a moment ago."""
+    """One send of an operation: its ID is stored, and it is armed."""
 
     spec: OperationSpec
     operation: Operation
@@ -40,6 +40,7 @@ class Send:
     run: RunInfo
     seq: int
     context: Context
+    may_leave: Callable[[], bool]  # the last check of the lease, right before the body; from any thread
     ended: Callable[[Sent], object]  # once; what comes after a timeout goes to `late`
     late: Callable[[Sent], object]
     free: Callable[[], object]  # once, when nothing of the body runs any more
@@ -79,6 +80,7 @@ class Sender:
 
     def _at_once(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:
+            self._check(send)
             value = send.context.run(_drive, send.spec, send.operation, args, kwargs)
         except (Exception, SystemExit) as error:  # noqa: BLE001  a body may raise anything
             self._end(send, self.judge(send.spec, error))
@@ -86,7 +88,7 @@ class Sender:
             self._end(send, self.returned(send.spec, value))
 
     def _in_task(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        body = _await(send.spec, send.spec.fn(send.operation, *args, **kwargs))
+        body = self._await(send, args, kwargs)
         task = self._engine.host.spawn(body, context=send.context, name=f"{send.run.id}/{send.spec.name}")
         send.handle = task
         task.add_done_callback(lambda done: self._end(send, self._of(send.spec, done)))
@@ -94,7 +96,12 @@ class Sender:
     def _in_thread(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run a `def` body in the pool. A thread cannot be stopped: past its timeout what it comes to is late evidence."""
         spec = send.spec
-        future = self._engine.host.in_pool(lambda: send.context.run(spec.fn, send.operation, *args, **kwargs))
+
+        def body() -> Any:
+            self._check(send)
+            return send.context.run(spec.fn, send.operation, *args, **kwargs)
+
+        future = self._engine.host.in_pool(body)
         timer = self._engine.host.call_later(spec.timeout, lambda: self._tell(send, self.judge(spec, _Late(late_text(spec)))))
 
         def done(finished: asyncio.Future[Any]) -> None:
@@ -102,6 +109,23 @@ class Sender:
             self._end(send, self._of(spec, finished))
 
         future.add_done_callback(done)
+
+    def _check(self, send: Send) -> None:
+        """Look once more, right before the body: it may have waited for a thread until its timeout, or past its lease."""
+        if send.told or not send.may_leave():
+            raise _Unbegun
+        self._engine.host.crash_point("operation.send")
+
+    async def _await(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        scope = asyncio.timeout(send.spec.timeout / 1_000_000)
+        try:
+            async with scope:
+                self._check(send)
+                return await send.spec.fn(send.operation, *args, **kwargs)
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise _Late(late_text(send.spec)) from error
 
     # ---- how it ended ----------------------------------------------------------------------------
 
@@ -143,6 +167,8 @@ class Sender:
                 return self._failed(spec, Ending.REJECTED, refused)
             case NotSent():
                 return self._failed(spec, Ending.NOT_SENT, error)
+            case _Unbegun():
+                return Sent(Ending.UNBEGUN, b"", error=error)
             case _Late():
                 return self._failed(spec, Ending.TIMEOUT, TimeoutError(str(error)))
             case asyncio.CancelledError():
@@ -159,6 +185,10 @@ class _Late(Exception):
     """A send ran past its timeout."""
 
 
+class _Unbegun(Exception):
+    """The body was not begun: its claim may be over by now, or its outcome is told."""
+
+
 def late_text(spec: OperationSpec) -> str:
     """Return the words of a timeout."""
     return f"operation {spec.name!r} ran past its timeout of {spec.timeout / 1_000_000:g} s"
@@ -173,14 +203,3 @@ def _drive(spec: OperationSpec, operation: Operation, args: tuple[Any, ...], kwa
         return stop.value
     coroutine.close()
     raise RuntimeError(f"operation {spec.name!r} suspended although its code has no await")
-
-
-async def _await(spec: OperationSpec, body: Any) -> Any:
-    scope = asyncio.timeout(spec.timeout / 1_000_000)
-    try:
-        async with scope:
-            return await body
-    except TimeoutError as error:
-        if not scope.expired():
-            raise
-        raise _Late(late_text(spec)) from error

@@ -134,7 +134,7 @@ class Settler:
                 await self._operations.report(self._report(row, ReportKind.STUCK, why=why_stuck(row.protocol, row.sends)))
 
     async def _send(self, row: OperationRow, spec: OperationSpec) -> None:
-        """Arm the operation, durably; check the lease once more; then send it."""
+        """Arm the operation, durably; then send it, after a last check of the lease."""
         engine = self._engine
         task = asyncio.current_task()
         assert task is not None
@@ -143,14 +143,11 @@ class Settler:
         armed = await self._operations.report(self._report(row, ReportKind.ARMED, may_leave_until=latest + spec.timeout))
         if armed is None or not armed.changed:
             return
-        if not engine.owner.may_arm() or engine.store.estimated_now() >= latest:
-            await self._operations.report(self._report(row, ReportKind.UNBEGUN))
-            return
-        sent = await self._sent(armed.row, spec)
+        sent = await self._sent(armed.row, spec, latest)
         await self._operations.report(self._of(row, spec, sent))
 
-    async def _sent(self, row: OperationRow, spec: OperationSpec) -> Sent:
-        """Run the body to its end, or cut it off with the settler."""
+    async def _sent(self, row: OperationRow, spec: OperationSpec, latest: int) -> Sent:
+        """Run the body to its end, or cut it off with the settler; it begins before *latest* (store µs) or not at all."""
         engine = self._engine
         try:
             arguments = engine.registry.vault.open(row.arguments, f"arguments of operation {row.name!r}")
@@ -159,6 +156,7 @@ class Settler:
         ended: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         send = Send(
             spec, operation_of(row), arguments, run_of(row), row.seq, contextvars.Context(),
+            may_leave=lambda: engine.owner.may_arm() and engine.store.estimated_now() < latest,
             ended=lambda sent: None if ended.done() else ended.set_result(sent),
             late=lambda sent: self._operations.late(send, row.fence, sent), free=_nothing,
         )  # fmt: skip
