@@ -179,10 +179,10 @@ class Taken(NamedTuple):
     workflow: str  # of its first generation, as are the next two
     seeds: str
     input_digest: str  # hex
+    status: str = ""  # a RunStatus
 
 
 class StartedChild(NamedTuple):
-    status: str = ""  # a RunStatus
     """A child that the record has as started by a generation."""
 
     seq: int
