@@ -28,7 +28,8 @@ class Proxy:
     def cut_at(self, marker: bytes, how: str) -> None:
         """Cut the connection whose client sends *marker*.
 
-        "before": the server never sees it. "during": the server gets it and works on. "after": it has answered, unheard.
+        "before": the server never sees it. "during": the server gets it and works on. "after": it has answered, unheard. "silent": nothing
+        is closed, and nothing passes from there on.
         """
         self._marker, self._how = marker, how
         self.cut.clear()
@@ -79,10 +80,14 @@ class Proxy:
                     continue
                 if self._marker is not None and self._marker in data:
                     self._marker = None
+                    if self._how == "silent":
+                        self._swallowed |= {reader, server_reader}
+                        self.cut.set()
+                        continue
                     await self._do_cut(data, writer, server_reader, server_writer, back)
                     return
                 server_writer.write(data)
-        server_writer.close()
+        self._close(server_writer, reader)
 
     async def _do_cut(
         self, data: bytes, writer: asyncio.StreamWriter, server_reader: asyncio.StreamReader, server_writer: asyncio.StreamWriter,
@@ -107,7 +112,12 @@ class Proxy:
                 await self.open.wait()
                 if reader not in self._swallowed:
                     writer.write(data)
-        writer.close()
+        self._close(writer, reader)
+
+    def _close(self, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
+        """Tell one side that the other has closed; where nothing passes, that does not either."""
+        if reader not in self._swallowed:
+            writer.close()
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.transition import Created, Received, Verdict
-from romulus.store.postgres import PostgresStore, pool
+from romulus.store.postgres import PostgresStore, driver, pool
 from tests.postgres.kit import blocked, opened
 from tests.postgres.proxy import Proxy, proxied
 from tests.postgres.server import Database
@@ -126,6 +126,27 @@ async def test_a_connection_that_goes_silent_is_given_up(
     proxy.open.set()
     assert await far.apply([t]) == [Verdict.APPLIED]
     assert len(await store.history(record.generation.key, 0, 10)) == 1
+
+
+async def test_a_process_that_falls_silent_inside_a_transaction_keeps_no_run_from_the_others(
+    store: PostgresStore, proxy: Proxy, database: Database, host: MovableHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frozen process, or a machine that is gone: the server hears of neither."""
+    for owner in ("w1", "w2"):
+        (await register(store, host, owner)).close()
+    await start(store, "r1")
+    monkeypatch.setattr(driver, "IDLE_S", 0.5)
+    async with opened(f"{database.server.url(database.name, proxy.port)}?pooler=none", host) as silent:
+        proxy.cut_at(b"COMMIT\x00", "silent")
+        claiming = asyncio.ensure_future(claim(silent))
+        await proxy.cut.wait()
+        assert list((await claim(store, "w2")).records) == []
+        while not (found := (await claim(store, "w2")).records):
+            await asyncio.sleep(0.01)
+        proxy.drop_all()
+        await asyncio.gather(claiming, return_exceptions=True)
+
+    assert [(record.run.id, record.run.owner) for record in found] == [("r1", "w2")]
 
 
 async def test_closed_backends_are_replaced(store: PostgresStore, database: Database, host: MovableHost) -> None:

@@ -14,6 +14,10 @@ from tests.postgres.test_crashes import story
 from tests.store.kit import MovableHost
 
 RUNS, WORKERS = 200, 4
+PINNED = {
+    "transaction_isolation": "read committed", "transaction_read_only": "off", "synchronous_commit": "on", "lock_timeout": "1500ms",
+    "tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3",
+}  # fmt: skip
 
 
 @pytest.fixture(params=["repeatable read", "serializable"])
@@ -43,7 +47,7 @@ async def test_the_settings_are_pinned_on_every_connection(strict: Database) -> 
     host = MovableHost()
     async with opened(strict.url, host) as store:
         transaction = await store.transaction()
-        for setting, expected in {"transaction_isolation": "read committed", "synchronous_commit": "on"}.items():
+        for setting, expected in PINNED.items():
             assert await transaction.connection.fetchval(f"SHOW {setting}") == expected
         await transaction.rollback()
         await story(store, host)

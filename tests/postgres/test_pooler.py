@@ -96,6 +96,16 @@ async def test_a_pooler_is_found_out_and_every_statement_works_through_it(pooled
         assert run.status == "succeeded"
 
 
+async def test_what_a_session_would_keep_is_pinned_in_each_transaction(pooled_url: str, host: MovableHost) -> None:
+    pinned = {
+        "transaction_isolation": "read committed", "synchronous_commit": "on", "lock_timeout": "1500ms", "enable_seqscan": "off",
+        "idle_in_transaction_session_timeout": "10s",
+    }  # fmt: skip
+    async with opened(pooled_url, host) as store:
+        for name, value in pinned.items():
+            assert await store._pool.rows("show", "SELECT current_setting($1)", name) == [(value,)]
+
+
 async def test_calls_at_once_share_the_poolers_few_sessions(pooled_url: str, host: MovableHost) -> None:
     async with opened(pooled_url, host) as one, opened(pooled_url, host) as two:
         await asyncio.gather(*(store.start([new_run(f"r{n}")]) for n in range(50) for store in (one, two)))

@@ -148,6 +148,7 @@ async def test_a_run_with_transactional_steps_writes_each_once(database: Databas
 
 async def test_the_steps_own_statements_are_planned_as_everybodys_are(store: PostgresStore) -> None:
     transaction = await store.transaction()
-    for setting, expected in {"enable_seqscan": "on", "plan_cache_mode": "auto", "enable_mergejoin": "on"}.items():
+    expectations = {"enable_seqscan": "on", "plan_cache_mode": "auto", "enable_mergejoin": "on", "idle_in_transaction_session_timeout": "0"}
+    for setting, expected in expectations.items():
         assert await transaction.connection.fetchval(f"SHOW {setting}") == expected
     await transaction.rollback()

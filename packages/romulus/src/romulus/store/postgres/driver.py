@@ -14,6 +14,7 @@ from .place import Place
 
 CONNECT_S: Final = 10.0
 COMMAND_S: Final = 10.0  # a statement without an answer for so long has lost its connection
+IDLE_S: Final = 10.0  # a transaction of ours that asks for nothing for so long is undone: its process is frozen, or its machine gone
 SERVER_MIN: Final = 140000
 CONNECT_ERRORS: Final = (
     OSError, EOFError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InternalClientError, asyncpg.InterfaceError,
@@ -25,12 +26,15 @@ PINNED: Final[LiteralString] = (
     "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; "
     "SET synchronous_commit = on; SET plan_cache_mode = force_generic_plan; "
     "SET enable_seqscan = off; SET enable_mergejoin = off; SET jit = off; "
-    "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0; SET timezone = 'UTC'"
+    "SET statement_timeout = 0; SET timezone = 'UTC'; "
+    "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"  # a machine that is gone holds no locks
 )
+LIMITS: Final[LiteralString] = "SELECT set_config('lock_timeout', $1, false), set_config('idle_in_transaction_session_timeout', $2, false)"
 # The same for one transaction, behind a pooler that hands each transaction another session.
 BEGIN: Final[LiteralString] = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 BEGIN_POOLED: Final[LiteralString] = (
-    BEGIN + "; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '1500ms'; "
+    BEGIN
+    + "; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '1500ms'; SET LOCAL idle_in_transaction_session_timeout = '10s'; "
     "SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off"
 )
 
@@ -78,7 +82,7 @@ async def _prepared(place: Place, connection: Any, pooled: bool | None, command_
             return await connect(place, pooled=True, command_s=command_s, lock_ms=lock_ms, name=name)
     if not pooled:
         await connection.execute(PINNED)
-        await connection.execute("SELECT set_config('lock_timeout', $1, false)", f"{lock_ms}ms")
+        await connection.execute(LIMITS, f"{lock_ms}ms", f"{IDLE_S * 1000:.0f}ms")
     return Link(connection, pooled)
 
 
