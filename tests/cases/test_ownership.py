@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from tests.cases.apps.chains import barrier, chain
-from tests.processes.stage import FULL, LEASE_S, Stage
+from tests.processes.stage import FULL, LEASE_S, Stage, on_both_stores
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, on_both_stores]
 APP = "tests.cases.apps.chains:app"
 
 

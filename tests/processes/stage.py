@@ -1,4 +1,4 @@
-"""A store file and real worker processes on it, which are killed, frozen, thawed and stopped as operators and kernels do it."""
+"""A store and real worker processes on it, which are killed, frozen, thawed and stopped as operators and kernels do it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ import apsw
 import pytest
 
 import romulus
+from tests.postgres.inspection import Inspection
+from tests.postgres.server import Database
 from tests.processes.effects import DIRECTORY
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,15 +81,67 @@ class Process:
         os.kill(self.pid, signal.SIGTERM)
 
 
+class File:
+    """A SQLite store."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self.url = path, f"sqlite:///{path}"
+
+    @contextmanager
+    def connection(self) -> Iterator[apsw.Connection]:
+        """Give a connection to the file, through the same SQLite as the engine."""
+        connection = apsw.Connection(str(self._path))
+        connection.set_busy_timeout(10_000)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def lets_others_write(self) -> bool:
+        """Return whether nobody holds the file's lock."""
+        with self.connection() as connection:
+            connection.set_busy_timeout(500)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except apsw.BusyError:
+                return False
+            connection.execute("ROLLBACK")
+        return True
+
+    def sound(self) -> bool:
+        """Return whether the file is whole."""
+        with self.connection() as connection:
+            return connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+class Tables:
+    """A PostgreSQL store."""
+
+    def __init__(self, database: Database) -> None:
+        self._database, self.url = database, database.url
+
+    def connection(self) -> AbstractContextManager[Inspection]:
+        """Give a connection in which the tables have the names and columns of SQLite's."""
+        return Inspection(self._database)
+
+    def lets_others_write(self) -> bool:
+        """A process that is frozen in a transaction holds a few rows, and not for long."""
+        return True
+
+    def sound(self) -> bool:
+        """The server sees to that."""
+        return True
+
+
 class Stage:
     """One test's store, its processes, its effects file, its gates, and a client."""
 
-    def __init__(self, directory: Path, client: romulus.AsyncClient, url: str) -> None:
-        self.directory, self.client, self.url = directory, client, url
+    def __init__(self, directory: Path, client: romulus.AsyncClient, store: File | Tables) -> None:
+        self.directory, self.client, self.store, self.url = directory, client, store, store.url
         self.processes: list[Process] = []
         found = os.environ.get("PYTHONPATH")
         self.environment = {
-            "ROMULUS_STORE": url, DIRECTORY: str(directory),
+            "ROMULUS_STORE": self.url, DIRECTORY: str(directory),
             "PYTHONPATH": f"{ROOT}{os.pathsep}{found}" if found else str(ROOT),
         }  # fmt: skip
 
@@ -128,20 +182,10 @@ class Stage:
     async def freeze(self, process: Process) -> None:
         """SIGSTOP a process outside of a write: inside one it holds the file's lock, and nobody writes until it goes on."""
         process.suspend()
-        while not self._writable():
+        while not self.store.lets_others_write():
             process.thaw()
             await asyncio.sleep(0.01)
             process.suspend()
-
-    def _writable(self) -> bool:
-        with self.database() as connection:
-            connection.set_busy_timeout(500)
-            try:
-                connection.execute("BEGIN IMMEDIATE")
-            except apsw.BusyError:
-                return False
-            connection.execute("ROLLBACK")
-        return True
 
     async def stop(self, process: Process) -> None:
         """SIGTERM a process and require a graceful end."""
@@ -172,19 +216,14 @@ class Stage:
         (self.directory / f"gate-{gate}").touch()
 
     def rows(self, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
-        """Return what a query finds in the store's file, through the same SQLite as the engine."""
+        """Return what a query, in the words of SQLite's tables, finds in the store."""
         with self.database() as connection:
-            return connection.execute(sql, bindings).fetchall()
+            found: list[tuple[Any, ...]] = connection.execute(sql, bindings).fetchall()
+            return found
 
-    @contextmanager
-    def database(self) -> Iterator[apsw.Connection]:
-        """Give a connection to the store's file."""
-        connection = apsw.Connection(str(self.directory / "romulus.db"))
-        connection.set_busy_timeout(10_000)
-        try:
-            yield connection
-        finally:
-            connection.close()
+    def database(self) -> AbstractContextManager[Any]:
+        """Give a connection to the store."""
+        return self.store.connection()
 
     async def until(self, condition: Callable[[], bool], what: str = "") -> None:
         """Wait until a condition holds."""
@@ -206,7 +245,7 @@ class Stage:
         return "\n".join(f"---- {p.name} (exit {p.exit_code})\n{p.out[-1_000:]}{p.log[-3_000:]}" for p in self.processes)
 
     def whole(self) -> None:
-        """Check what must hold of any record: gap-free journals whose fences never fall, nothing left of ended runs, a sound file."""
+        """Check what must hold of any record: gap-free journals whose fences never fall, nothing left of ended runs, a sound store."""
         journal = self.rows("SELECT generation, count(*), min(position), max(position) FROM journal GROUP BY generation")
         assert [row for row in journal if row[2] != 0 or row[3] != row[1] - 1] == []
         assert self.rows(BACKWARDS) == []
@@ -214,7 +253,7 @@ class Stage:
         assert self.rows(f"SELECT id FROM runs WHERE status IN {ended} AND (owner IS NOT NULL OR queue_at IS NOT NULL)") == []
         assert self.rows(f"SELECT r.id FROM waits w JOIN runs r ON r.key = w.run WHERE r.status IN {ended}") == []
         assert self.rows("SELECT r.id FROM attempts a JOIN runs r ON r.generation_key = a.generation WHERE r.status IN ('succeeded')") == []
-        assert self.rows("PRAGMA integrity_check") == [("ok",)]
+        assert self.store.sound()
 
     def close(self) -> None:
         """Leave no process behind."""
@@ -222,12 +261,17 @@ class Stage:
             process.kill()
 
 
+on_both_stores = pytest.mark.parametrize("stage", ["sqlite", "postgres"], indirect=True)
+on_postgres = pytest.mark.parametrize("stage", ["postgres"], indirect=True)
+
+
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    """A store without workers; what a test leaves running is killed."""
-    url = f"sqlite:///{tmp_path / 'romulus.db'}"
-    async with romulus.AsyncClient(url) as client:
-        made = Stage(tmp_path, client, url)
+async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+    """A store without workers, on SQLite unless the test says otherwise; what a test leaves running is killed."""
+    on_server = getattr(request, "param", "sqlite") == "postgres"
+    store = Tables(request.getfixturevalue("database")) if on_server else File(tmp_path / "romulus.db")
+    async with romulus.AsyncClient(store.url) as client:
+        made = Stage(tmp_path, client, store)
         try:
             yield made
         finally:

@@ -16,42 +16,10 @@ from romulus.core.machine import RunStatus
 from romulus.host import RealHost
 from romulus.store import open_store
 from romulus.worker import Worker, WorkerSettings
+from tests.postgres.inspection import Inspection
 from tests.postgres.server import Database
 
 QUICK = WorkerSettings(lease=2_000_000, sweep=100_000, poll=100_000, alone_pause=10_000)
-
-
-# What tests ask for in the words of SQLite's tables.
-VIEWS = (
-    "CREATE TEMP VIEW events AS SELECT event, run, how AS state FROM dealt",
-    "CREATE TEMP VIEW runs AS SELECT *, (key << 24) | generation AS generation_key FROM romulus.runs",
-    (
-        "CREATE TEMP VIEW journal AS SELECT (run << 24) | generation AS generation, position, kind, seq, name, attempt, transition, fence "
-        "FROM romulus.journal"
-    ),
-)
-
-
-class Inspection:
-    """A connection to PostgreSQL that is used as one to SQLite is."""
-
-    def __init__(self, database: Database) -> None:
-        self._connection = database.server.connect(database.name)
-        self._connection.execute("SET search_path = romulus, public")
-        for view in VIEWS:
-            self._connection.execute(view)  # type: ignore[arg-type]
-
-    def execute(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
-        return self._connection.execute(sql.replace("?", "%s"), bindings or None)  # type: ignore[arg-type]
-
-    def close(self) -> None:
-        self._connection.close()
-
-    def __enter__(self) -> Inspection:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
 
 class World:
