@@ -43,8 +43,15 @@ class Proxy:
         for writer in tuple(self._writers):
             writer.close()
 
+    async def go_away(self) -> None:
+        """Close everything and refuse what comes, until `start`."""
+        assert self._listening is not None
+        self._listening.close()
+        self.drop_all()
+
     async def start(self) -> None:
-        self._listening = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        """Take connections; after `go_away` at the port as before."""
+        self._listening = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
         self.port = self._listening.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

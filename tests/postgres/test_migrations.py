@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from romulus.core.errors import ConfigurationError, StoreSchemaError
 from romulus.core.transition import Verdict
 from romulus.store.postgres import migrate, place_of
 from romulus.store.postgres.pool import Pool
+from tests.cli.terminal import romulus_here
 from tests.postgres.kit import opened
 from tests.postgres.server import Database
 from tests.store.kit import MovableHost, advance, claim, entry, register, start
@@ -70,6 +72,35 @@ async def test_check_says_what_would_be_done(own: Database) -> None:
     assert await migrate.check(pool) == "schema 1 is up to date"
     await pool.close()
     host.close()
+
+
+def test_the_command_prints_the_sql_that_a_database_lacks_and_shows_no_password(own: Database) -> None:
+    store = ("--store", own.url.replace("postgres@", "postgres:secret@"))
+    assert romulus_here("migrate", "--check", *store).code == 1
+    asked = romulus_here("migrate", "--sql", *store)
+    assert (asked.code, romulus_here("migrate", "--check", *store).code) == (0, 1)
+
+    own.execute(asked.out)  # as an administrator would
+
+    assert romulus_here("migrate", "--check", *store).code == 0
+    assert re.fullmatch(r"-- postgresql://postgres@.*: schema \d+ is up to date\n", romulus_here("migrate", "--sql", *store).out)
+    done = romulus_here("migrate", "--json", *store)
+    assert done.json["store"] == own.url
+    assert "secret" not in asked.out + done.out + done.err
+
+
+@pytest.mark.parametrize(
+    "harm",
+    ["DELETE FROM romulus.meta", "UPDATE romulus.meta SET value = 'one'", "UPDATE romulus.meta SET value = '0' WHERE name = 'version'"],
+)
+async def test_a_schema_that_does_not_say_its_version_is_refused_and_left_as_it_is(own: Database, harm: str) -> None:
+    await open_and_close(own.url)
+    own.execute(harm)
+    before = own.execute("SELECT * FROM romulus.meta")
+
+    with pytest.raises(StoreSchemaError, match="says no version: restore a backup"):
+        await open_and_close(own.url)
+    assert own.execute("SELECT * FROM romulus.meta") == before
 
 
 async def test_a_worker_of_this_release_works_on_a_newer_schema_that_says_it_may(own: Database) -> None:

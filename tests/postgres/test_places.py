@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+
 import pytest
 
 from romulus.core.errors import ConfigurationError, StoreUnavailable
@@ -58,6 +60,34 @@ async def test_a_server_that_is_too_old_is_named(database: Database, monkeypatch
 async def test_an_option_the_server_does_not_know_is_a_setting_to_correct(database: Database) -> None:
     with pytest.raises(ConfigurationError, match="none of the driver's or the server's"):
         await open_and_close(database.url + "?no_such_option=1")
+
+
+@pytest.fixture
+async def guarded(database: Database) -> AsyncIterator[Callable[[str], str]]:
+    """Give the URL of a role that has to tell its password, which is "right"."""
+    rules = database.server.data / "pg_hba.conf"
+    before = rules.read_text()
+    database.execute("CREATE ROLE guarded LOGIN SUPERUSER PASSWORD 'right'")
+    rules.write_text(f"host all guarded 127.0.0.1/32 scram-sha-256\n{before}")
+    database.execute("SELECT pg_reload_conf()")
+    yield lambda password: database.url.replace("postgres@", f"guarded{password and ':'}{password}@")
+    rules.write_text(before)
+    database.execute("SELECT pg_reload_conf()")
+    database.execute("DROP ROLE guarded")
+
+
+async def test_a_wrong_password_is_said_to_be_wrong_and_not_shown(guarded: Callable[[str], str]) -> None:
+    for password in ("wrong-one", ""):
+        with pytest.raises(ConfigurationError, match="the password is wrong") as refused:
+            await asked_for_a_password(guarded(password))
+        assert "wrong-one" not in str(refused.value)
+    await open_and_close(guarded("right"))
+
+
+async def asked_for_a_password(url: str) -> None:
+    """Connect until the server has read its new rules."""
+    while True:
+        await open_and_close(url)
 
 
 async def open_and_close(url: str) -> None:

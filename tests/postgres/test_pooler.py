@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import romulus
+from romulus.core.errors import ConfigurationError, StoreUnavailable
 from romulus.core.transition import Verdict
 from romulus.store.postgres import PostgresStore, listening
 from tests.postgres.kit import opened, settled, until
@@ -151,3 +152,20 @@ async def test_a_pooler_in_session_mode_is_heard_through(database: Database, hos
         async with opened(f"{database.server.url(database.name, port)}?pooler=session", host) as store, hearing(store):
             assert not store._pool.pooled
             await until(lambda: store.listening)
+
+
+async def test_a_pooler_in_statement_mode_is_told_of_with_the_remedy(database: Database) -> None:
+    with (
+        pooler(database.server.port, "statement") as port,
+        pytest.raises(ConfigurationError, match="a pooler has to be in transaction or session mode"),
+    ):
+        async with opened(database.server.url(database.name, port)):
+            pass
+
+
+@pytest.mark.parametrize("said", ["none", "session"])
+async def test_a_pooler_that_is_in_another_mode_than_the_url_says_is_told_of_with_the_remedy(pooled_url: str, said: str) -> None:
+    """What one session has prepared is asked of another."""
+    with pytest.raises((ConfigurationError, StoreUnavailable), match="a pooler in transaction mode stands between: leave `pooler=` out"):
+        async with opened(f"{pooled_url}?pooler={said}") as store:
+            await asyncio.gather(*(store.run("default", f"r{n}") for n in range(200)))

@@ -37,14 +37,14 @@ async def migrate(
 ) -> None:
     """Make or upgrade the store's schema."""
     if sql:
-        sys.stdout.write(plain_sql(cli.store))
+        sys.stdout.write(await plain_sql(cli.store))
         return
     was = await checked_schema(cli.store)
     if not check:
         await _migrated(cli.store)
     done = was if check else await checked_schema(cli.store)
     if cli.json:
-        print_json({"store": cli.store, "before": was, "after": done})
+        print_json({"store": open_store(cli.store, RealHost()).url, "before": was, "after": done})
     else:
         say(done if was == done else f"{was}: done, {done}")
     if check and CURRENT not in was:
@@ -57,13 +57,13 @@ async def _migrated(url: str) -> None:
     await source.release()
 
 
-def plain_sql(url: str) -> str:
-    """Return the SQL that makes the schema of a PostgreSQL store."""
+async def plain_sql(url: str) -> str:
+    """Return the SQL that brings a PostgreSQL store to this release's schema."""
     if not url.startswith(POSTGRES):
         raise ConfigurationError("--sql is for PostgreSQL stores: a SQLite file is migrated when it is opened")
-    from romulus.store.postgres.migrate import plain_sql as sql
+    from romulus.store.postgres import sql_for
 
-    return sql()
+    return await sql_for(url, RealHost(asyncio.get_running_loop()))
 
 
 async def checked_schema(url: str) -> str:

@@ -2,7 +2,7 @@
 
 from romulus.core.ports import Host
 
-from .migrate import check
+from .migrate import check, missing_sql
 from .place import Place, place_of
 from .pool import Pool
 from .store import PostgresStore
@@ -17,4 +17,13 @@ async def checked(url: str, host: Host) -> str:
         await pool.close()
 
 
-__all__ = ["Place", "PostgresStore", "checked", "place_of"]
+async def sql_for(url: str, host: Host) -> str:
+    """Return the SQL that brings a database to this release's schema; nothing is made or changed."""
+    pool = Pool(place_of(url), host, 1)
+    try:
+        return await missing_sql(pool)
+    finally:
+        await pool.close()
+
+
+__all__ = ["Place", "PostgresStore", "checked", "place_of", "sql_for"]

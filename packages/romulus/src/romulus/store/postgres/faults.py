@@ -16,9 +16,10 @@ LOST: Final[tuple[type[BaseException], ...]] = (
 CLASH_STATES: Final = frozenset({"40001", "40P01"})  # serialization failure, deadlock: undone, try again at once
 # The server ends the session; where that falls beside COMMIT the transaction may have been applied.
 ENDED_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
-# Undone for now: locks, statement timeouts, resources, a standby, missing rights. All go away without a change of the request.
-WAIT_STATES: Final = frozenset({"55P03", "57014", "25006", "42501", "3F000", "42P01"})
+# Undone for now: locks, statement timeouts, resources, a standby, missing rights, a pooler. All go away without a change of the request.
+WAIT_STATES: Final = frozenset({"55P03", "57014", "25006", "42501", "3F000", "42P01", "42P05", "26000"})
 WAIT_CLASSES: Final = frozenset({"53", "57", "58", "08", "XX"})
+POOLED: Final = "a pooler in transaction mode stands between: leave `pooler=` out of the URL, or say pooler=transaction"
 REMEDIES: Final = {
     "25006": "the server is a standby or read-only: name the primary",
     "42501": "this role lacks the rights: grant them on schema romulus, or use the role that migrated it",
@@ -27,6 +28,8 @@ REMEDIES: Final = {
     "3F000": "the schema romulus is missing: run `romulus migrate`",
     "42P01": "a table of schema romulus is missing: run `romulus migrate`",
     "55P03": "a lock was not given in time: another transaction holds the rows",
+    "42P05": POOLED,
+    "26000": POOLED,
 }
 # Errors at connect that a person must fix, whatever the network does.
 CONFIGURED_WRONGLY: Final = {
@@ -35,7 +38,9 @@ CONFIGURED_WRONGLY: Final = {
     "3D000": "there is no such database: create it",
     "42704": "an option of the URL is none of the driver's or the server's",
     "22023": "an option of the URL has a value the server does not take",
-    "08P01": "something between here and the server refuses what is asked at connect",
+    "08P01": "what stands between here and the server refuses what is asked at connect: a pooler has to be in transaction or session mode",
+    "42P05": POOLED,
+    "26000": POOLED,
 }
 
 
@@ -63,7 +68,8 @@ def unavailable(error: BaseException, shown: str) -> StoreUnavailable | None:
 
 def at_connect(error: BaseException, shown: str) -> StoreError | ConfigurationError:
     """Return what to raise for an error of connecting."""
-    remedy = CONFIGURED_WRONGLY.get(state_of(error))
+    told = error.__cause__ if isinstance(error, asyncpg.ConnectionDoesNotExistError) and error.__cause__ is not None else error
+    remedy = CONFIGURED_WRONGLY.get(state_of(told))  # what was said before the connection was closed tells more than that it was
     if remedy is not None:
         return ConfigurationError(f"{shown}: {remedy} ({text_of(error)})")
     if isinstance(error, (asyncpg.ClientConfigurationError, asyncpg.UnsupportedServerFeatureError)):

@@ -76,8 +76,17 @@ async def check(pool: Pool) -> str:
     return f"schema {version} is up to date"
 
 
+async def missing_sql(pool: Pool) -> str:
+    """Return the SQL that `prepare` would execute, for an administrator to apply; raise what `prepare` would raise."""
+    version = await version_of(pool)
+    if version < VERSION:
+        return plain_sql(version)
+    await verify(pool)
+    return f"-- {pool.place.shown}: schema {version} is up to date\n"
+
+
 def plain_sql(version: int = 0) -> str:
-    """Return the migrations from schema *version* as SQL for an administrator to apply, marks included."""
+    """Return the migrations from schema *version* as SQL, marks included."""
     statements = [statement for migration in MIGRATIONS[version:] for statement in migration]
     marks = f"INSERT INTO romulus.meta (name, value) VALUES ('version', '{VERSION}'), ('compatible', '{COMPATIBLE}')"  # noqa: S608
     marks += " ON CONFLICT (name) DO UPDATE SET value = excluded.value"
@@ -95,8 +104,8 @@ async def version_of(pool: Pool) -> int:
     meta = await pool.read(_meta)
     if meta is None:
         return 0
-    version, compatible = int(meta.get("version", 0)), int(meta.get("compatible", 0))
-    if not version:
+    version, compatible = _number(meta, "version"), _number(meta, "compatible")
+    if not version or not compatible:
         raise StoreSchemaError(f"{pool.place.shown} has a schema romulus that says no version: restore a backup, or drop it if it is empty")
     if compatible > VERSION:
         raise StoreSchemaError(
@@ -156,6 +165,12 @@ async def _meta(session: OwnSession) -> dict[str, str] | None:
     return {row[0]: row[1] for row in await session.rows("schema.meta", META)}
 
 
+def _number(meta: dict[str, str], name: str) -> int:
+    """Return a number that the database says of its schema, 0 for none."""
+    text = meta.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() else 0
+
+
 async def _migrate(pool: Pool) -> None:
     try:
         await pool.write(_upgrade)
@@ -166,7 +181,7 @@ async def _migrate(pool: Pool) -> None:
 async def _upgrade(session: OwnSession) -> None:
     await session.rows("schema.lock", LOCK)
     meta = await _meta(session)  # again, under the lock: another process may have been first
-    version = int((meta or {}).get("version", 0))
+    version = _number(meta or {}, "version")
     for number in range(version, VERSION):
         for statement in MIGRATIONS[number]:
             await session.plain("schema.migrate", statement)
