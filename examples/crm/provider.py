@@ -1,6 +1,7 @@
 """The provider: a CRM over HTTP with its own SQLite, which misbehaves in every way that providers do.
 
-POST /plans        {"customer", "plan"}, Idempotency-Key  →  201, or 200 where the key is known, 409 while it is in progress, 422
+POST /plans        {"customer", "plan"}, Idempotency-Key  →  201, or 200 where the key is known, 422; a "reference" in the body, and no
+                   key: every request is applied, and found under the reference
 GET  /plans/{key}  →  200, or 404 while nothing (that shows) was applied under the key
 GET  /effects      →  how often each key was applied
 POST /behaviour    changes `Behaviour`, field by field
@@ -26,6 +27,8 @@ class Behaviour:
     drop_answers: int = 0  # apply the write, then close the connection without an answer
     drop_requests: int = 0  # close the connection without doing anything
     delay_s: float = 0.0  # before a write is applied
+    answer_after_s: float = 0.0  # after it was applied
+    answer_twice: int = 0  # send the same answer a second time
     apply_later_s: float = 0.0  # answer nothing, and apply the write only after that time
     show_after_s: float = 0.0  # a write does not show in lookups before
     reject: int = 0  # answer 422
@@ -49,12 +52,12 @@ class Provider:
             setattr(self.behaviour, name, max(left - 1, 0))
             return left > 0
 
-    def apply(self, key: str, customer: str, plan: str) -> bool:
-        """Apply a write; False: its key is known, nothing is done."""
+    def apply(self, key: str, customer: str, plan: str, *, once: bool = True) -> bool:
+        """Apply a write; False: it is to be applied *once*, its key is known, and nothing is done."""
         with self._lock:
             newest = self._database.execute("SELECT max(at) FROM effects WHERE key = ?", (key,)).fetchone()[0]
             known = newest is not None and newest > time.time() - self.behaviour.key_lifetime_s
-            if known and self.behaviour.honours_keys:
+            if known and once and self.behaviour.honours_keys:
                 return False
             self._database.execute("INSERT INTO effects VALUES (?, ?, ?, ?)", (key, customer, plan, time.time()))
             return True
@@ -98,22 +101,29 @@ class Handler(BaseHTTPRequestHandler):
             self.provider.behave(body)
             self._answer(200, {})
             return
-        self._write(self.headers.get("Idempotency-Key") or "", body)
+        key, reference = self.headers.get("Idempotency-Key"), body.pop("reference", "")
+        self._write(key or reference, body, once=key is not None)
 
-    def _write(self, key: str, body: dict[str, str]) -> None:
+    def _write(self, key: str, body: dict[str, str], *, once: bool) -> None:
         provider, behaviour = self.provider, self.provider.behaviour
         if provider.use("drop_requests"):
             self._hang_up()
         elif provider.use("reject"):
             self._answer(422, {"error": "no such plan"})
         elif behaviour.apply_later_s:
-            threading.Timer(behaviour.apply_later_s, provider.apply, (key, body["customer"], body["plan"])).start()
+            threading.Timer(behaviour.apply_later_s, provider.apply, (key, body["customer"], body["plan"]), {"once": once}).start()
             self._hang_up()
         else:
             time.sleep(behaviour.delay_s)
-            created = provider.apply(key, body["customer"], body["plan"])
+            created = provider.apply(key, body["customer"], body["plan"], once=once)
             drop = provider.use("drop_answers")
-            self._hang_up() if drop else self._answer(201 if created else 200, {"id": key[:8], **body})
+            time.sleep(behaviour.answer_after_s)
+            self._hang_up() if drop else self._created(201 if created else 200, {"id": key[:8], **body})
+
+    def _created(self, status: int, body: object) -> None:
+        self._answer(status, body)
+        if self.provider.use("answer_twice"):
+            self._answer(status, body)
 
     def _answer(self, status: int, body: object) -> None:
         data = json.dumps(body).encode()

@@ -53,6 +53,13 @@ def gate_computing(name: str) -> None:
         sum(range(20_000))
 
 
+def door(name: str, **more: Any) -> None:
+    """Note that a `def` body has come to a door, and hold it for as long as the test has shut that."""
+    note(name, **more)
+    while (directory() / f"shut-{name}").exists():
+        time.sleep(STEP_S)
+
+
 def die() -> None:
     """End this process as kill -9 does, from the inside: at exactly this line."""
     os.kill(os.getpid(), signal.SIGKILL)

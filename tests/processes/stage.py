@@ -149,8 +149,12 @@ class Stage:
 
     def cli(self, *arguments: str, **environment: str) -> Process:
         """Start `romulus …`."""
+        return self.python("romulus.cli", *arguments, **environment)
+
+    def python(self, module: str, *arguments: str, **environment: str) -> Process:
+        """Start `python -m MODULE …`."""
         process = Process(
-            f"process-{len(self.processes)}", [sys.executable, "-m", "romulus.cli", *arguments], self.directory,
+            f"process-{len(self.processes)}", [sys.executable, "-m", module, *arguments], self.directory,
             {**os.environ, **self.environment, **QUICK, **environment},
         )  # fmt: skip
         self.processes.append(process)
@@ -214,6 +218,14 @@ class Stage:
     def open(self, gate: str) -> None:
         """Open a gate that bodies wait at."""
         (self.directory / f"gate-{gate}").touch()
+
+    def shut(self, door: str) -> None:
+        """Shut a door that bodies come to."""
+        (self.directory / f"shut-{door}").touch()
+
+    def unshut(self, door: str) -> None:
+        """Let the bodies at a door go on."""
+        (self.directory / f"shut-{door}").unlink()
 
     def rows(self, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
         """Return what a query, in the words of SQLite's tables, finds in the store."""
