@@ -256,7 +256,7 @@ async def test_a_worker_that_stops_while_it_registers_afresh_leaves_no_row(tmp_p
         assert not worker._tasks  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.mark.parametrize("call", ["match", "sweep", "apply"])
+@pytest.mark.parametrize("call", ["claim", "sweep", "apply"])
 async def test_a_worker_stops_although_a_cancellation_gets_lost(tmp_path: Path, call: str) -> None:
     async with world(tmp_path, sleeps_beside_a_step) as w:
         worker = await w.worker(poll=20_000, sweep=20_000)

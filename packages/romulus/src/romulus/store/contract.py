@@ -44,6 +44,7 @@ class ClaimRequest:
     prefer: int = 1_000_000  # µs
     alone: bool = False  # claim only runs that lost `alone_after` claims or more, else only runs that lost fewer
     alone_after: int = 3
+    match_max: int = 0  # rows of `to_match` that are matched first, in the same commit
 
 
 @dataclass(slots=True)
@@ -52,6 +53,11 @@ class Claims:
 
     records: Sequence[Record]  # run, generation, attempts and waits; no entries: read them with `history`
     next_due: int | None  # store µs: when the next run of `serves` that nobody owns is due; None: nothing is
+    # What else was seen to wait, a hint each.
+    unmatched: bool = False  # rows of `to_match` beyond `match_max`, or an event matched with a run that could not be woken yet
+    wakes: bool = True  # `wakes` of the owner's runs: `pulse`
+    closing: bool = True  # children to be closed: `close_children`
+    alone: bool = True  # due runs that lost `alone_after` claims or more
 
 
 @dataclass(slots=True)
@@ -309,7 +315,8 @@ class Store(Protocol):
     async def claim(self, request: ClaimRequest, to: RunStatus) -> Claims:
         """Claim due runs, oldest first, fairly between workflows: raise the fence, set owner, status *to* and started_at.
 
-        First turns `wakes` of unowned runs into due times. Never returns a run before its due time.
+        First matches up to `match_max` queued events and waits, as `match` does, and turns `wakes` of unowned runs into due times, all
+        in one commit: an event wakes its run without a commit in between. Never returns a run before its due time.
         """
         ...
 

@@ -11,7 +11,7 @@ from romulus.core.errors import CommitUnknown
 from romulus.core.machine import Change, RunStatus, after
 from romulus.core.record import Record
 from romulus.core.seeds import SEED_BYTES
-from romulus.store.contract import ClaimRequest
+from romulus.store.contract import ClaimRequest, Claims
 
 from .ending import end
 from .engine import Engine
@@ -82,55 +82,61 @@ class Claimer:
         self._next = await self.look()
 
     async def look(self) -> int:
-        """Match, wake and claim once; return µs until the next look that nobody asks for."""
+        """Match, claim, wake and close once; return µs until the next look that nobody asks for."""
         engine = self._engine
-        if await engine.store.match(MATCH_MAX):
-            self._poked.set()  # until a pass finds nothing left to match
-        if await engine.store.close_children(CLOSE_MAX, partial(requests.ask_child, self._seed)) == CLOSE_MAX:
-            self._poked.set()
         try:
-            return await self._wake_and_claim()
+            seen = await self._claim() or await self._match()
+            if seen.wakes and (self._memory.active or self._given):
+                for record in await engine.store.pulse(engine.owner.id):
+                    engine.host.call_soon(self._wake, record)
         except CommitUnknown:
             engine.owner.doubt()  # wakes may be taken, or runs claimed, that nobody here knows of
             raise
+        if seen.unmatched:
+            self._poked.set()  # until a pass finds nothing left to match
+        if seen.closing and await engine.store.close_children(CLOSE_MAX, partial(requests.ask_child, self._seed)) == CLOSE_MAX:
+            self._poked.set()
+        poll = self._with_jitter(engine.settings.poll)
+        if seen.next_due is None:
+            return poll
+        self._due = seen.next_due
+        return max(min(poll, seen.next_due - engine.store.estimated_now()), 0)
 
     def _seed(self) -> bytes:
         return self._engine.host.random_bits(8 * SEED_BYTES).to_bytes(SEED_BYTES, "big")
 
-    async def _wake_and_claim(self) -> int:
-        engine = self._engine
-        if self._memory.active:
-            for record in await engine.store.pulse(engine.owner.id):
-                engine.host.call_soon(self._wake, record)
-        poll = self._with_jitter(engine.settings.poll)
-        if engine.owner.stopping or not engine.owner.may_arm():
-            return poll
-        due = await self._claim()
-        if due is None:
-            return poll
-        self._due = due
-        return max(min(poll, due - engine.store.estimated_now()), 0)
+    async def _match(self) -> Claims:
+        """Match for others while nothing may be claimed here."""
+        return Claims((), None, unmatched=await self._engine.store.match(MATCH_MAX) > 0)
 
-    async def _claim(self) -> int | None:
-        """Claim what there is room for; return when the next run is due."""
-        if self.alone is not None:
-            if self.alone in self._given or self.alone in self._memory.active or self._loads(self.alone):
-                return None
-            self.alone = None
-        room = min(self._room(), self._engine.settings.claim_max)
-        self._starved = room <= 0
-        if self._starved:
+    async def _claim(self) -> Claims | None:
+        """Match what is queued and claim what there is room for; None: nothing may be claimed now."""
+        room = self._may_claim()
+        if room <= 0:
             return None
         claims = await self._engine.store.claim(self._request(room, alone=False), CLAIMED)
         self._starved = len(claims.records) >= room
         self._give(claims.records)
-        if self._memory.active:
-            await self._claim_in_company()
-        else:
+        if not self._memory.active:
             self._idle_at = self._engine.host.monotonic()
-            if not claims.records:
+            if claims.alone and not claims.records:
                 await self._claim_alone()
-        return claims.next_due
+        elif claims.alone:
+            await self._claim_in_company()
+        return claims
+
+    def _may_claim(self) -> int:
+        """Return how many runs may be claimed now."""
+        owner = self._engine.owner
+        if owner.stopping or not owner.may_arm():
+            return 0
+        if self.alone is not None:
+            if self.alone in self._given or self.alone in self._memory.active or self._loads(self.alone):
+                return 0
+            self.alone = None
+        room = min(self._room(), self._engine.settings.claim_max)
+        self._starved = room <= 0
+        return room
 
     async def _claim_alone(self) -> None:
         """With nothing else in memory, try one run that several workers have lost."""
@@ -159,7 +165,7 @@ class Claimer:
         engine = self._engine
         return ClaimRequest(
             engine.owner.id, engine.owner.namespace, engine.owner.serves, limit,
-            others=self.others, alone=alone, alone_after=engine.settings.alone_after,
+            others=self.others, alone=alone, alone_after=engine.settings.alone_after, match_max=0 if alone else MATCH_MAX,
         )  # fmt: skip
 
     def _wake(self, record: Record) -> None:
@@ -178,5 +184,7 @@ class Claimer:
                 await self._poked.wait()
             finally:
                 handle.cancel()
+        else:
+            await asyncio.sleep(0)  # what was claimed is taken up before the next look
         self._poked.clear()
         self._due = None

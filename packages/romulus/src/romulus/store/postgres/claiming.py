@@ -16,6 +16,8 @@ from romulus.core.machine import RunStatus
 from romulus.core.record import Record
 from romulus.store.contract import ClaimRequest, Claims
 
+from .matching import HEAD, match
+from .matching import Queue as Match
 from .rows import RECORD, record_of
 from .session import Session
 from .waking import waken
@@ -39,7 +41,10 @@ SERVES: Final[LiteralString] = "unnest($6::text[], $7::text[], $8::text[]) WITH 
 AWAKE: Final[LiteralString] = (
     "EXISTS (SELECT 1 FROM romulus.workers WHERE id = $9 AND NOT dead), "
     "EXISTS (SELECT 1 FROM romulus.wakes w JOIN romulus.runs r ON r.key = w.run WHERE r.owner IS NULL), "
-    "(SELECT value::integer FROM romulus.meta WHERE name = 'compatible')"
+    "(SELECT value::integer FROM romulus.meta WHERE name = 'compatible'), "
+    "EXISTS (SELECT 1 FROM romulus.wakes w JOIN romulus.runs r ON r.key = w.run WHERE r.owner = $9), "
+    "EXISTS (SELECT 1 FROM romulus.to_close), "
+    f"CASE s.n WHEN 1 THEN ARRAY(SELECT ROW(m.key, m.namespace, m.name, m.correlation_id) FROM ({HEAD.replace('$1', '$10')}) m) END"
 )
 
 
@@ -51,6 +56,7 @@ LANE: Final[LiteralString] = f"{SPREAD} AND r.lane = "
 RESERVED: Final[LiteralString] = _first("r.wake_at, r.digest", f"{LANE} 0 AND r.queue_at <= c.now", "100")
 LOOK: Final[LiteralString] = (
     f"WITH c AS MATERIALIZED (SELECT romulus.clock() AS now) SELECT c.now, {AWAKE}, "
+    f"EXISTS (SELECT 1 FROM romulus.runs r WHERE {ALONE} AND {READY}), "
     f"ARRAY{_first('r.queue_at', f'{LANE} 0 AND r.queue_at <= c.now AND {READY}', '$5')}, "
     f"ARRAY{_first('r.queue_at', f'{LANE} 1 AND {READY}', '$5')}, "
     f"{_first('r.queue_at', f'{LANE} 2', '1')}, "
@@ -61,7 +67,7 @@ LOOK: Final[LiteralString] = (
 )
 LOOK_ALONE: Final[LiteralString] = (
     f"WITH c AS MATERIALIZED (SELECT romulus.clock() AS now) SELECT c.now, {AWAKE}, "
-    f"ARRAY(SELECT r.queue_at FROM romulus.runs r WHERE {ALONE} AND {READY} ORDER BY r.queue_at, r.key LIMIT $5), "
+    f"true, ARRAY(SELECT r.queue_at FROM romulus.runs r WHERE {ALONE} AND {READY} ORDER BY r.queue_at, r.key LIMIT $5), "
     f"'{{}}'::bigint[], NULL::bigint, "
     f"(SELECT min(x.due) FROM (SELECT {DUE} AS due FROM romulus.runs r WHERE {ALONE} AND NOT ({READY}) ORDER BY r.queue_at, "
     f"r.key LIMIT 100) x) "
@@ -100,27 +106,35 @@ DOUBTFUL: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE owner = $1 
 
 @dataclass(slots=True)
 class Look:
-    """What is due now, and when the next is."""
+    """What is due now, and when the next is; and what else waits."""
 
     now: int = 0
     live: bool = True
     asleep: bool = False  # a parked run has a wake
     schema: int = 0  # the oldest schema version whose release may work on the schema that is there now
+    wakes: bool = False  # a run of the worker's own has a wake
+    closing: bool = False
+    alone: bool = False  # a run that lost `alone_after` claims or more is due
+    queued: list[tuple[int, Match]] = field(default_factory=list[tuple[int, Match]])  # the head of `to_match`
     ready: dict[Queue, list[int]] = field(default_factory=dict[Queue, list[int]])  # queue_at of the first due ones
     rising: list[int] = field(default_factory=list[int])  # serves with prioritised runs that have become due
     later: int | None = None  # store µs when the next run becomes due
 
     @property
     def idle(self) -> bool:
-        """Return whether there is nothing to take or to wake."""
-        return not (self.asleep or self.ready or self.rising)
+        """Return whether there is nothing to match, to take or to wake."""
+        return not (self.queued or self.asleep or self.ready or self.rising)
 
 
-async def look(session: Session, request: ClaimRequest) -> Look:
-    """Look at the queues that *request* serves."""
+async def look(session: Session, request: ClaimRequest, match_max: int = 0) -> Look:
+    """Look at the queues that *request* serves, and at the first *match_max* rows of `to_match`."""
     seen = Look()
-    for n, row in enumerate(await session.rows("claim.look", LOOK_ALONE if request.alone else LOOK, *_given(request))):
-        seen.now, seen.live, seen.asleep, seen.schema, plain, ranked, rising, later = row
+    rows = await session.rows("claim.look", LOOK_ALONE if request.alone else LOOK, *_given(request), match_max)
+    for n, row in enumerate(rows):
+        seen.now, seen.live, seen.asleep, seen.schema, seen.wakes, seen.closing, queued, alone, plain, ranked, rising, later = row
+        if queued:
+            seen.queued = [(key, (namespace, name, correlation)) for key, namespace, name, correlation in queued]
+        seen.alone = seen.alone or alone
         seen.ready |= {(n, lane): list(due) for lane, due in enumerate((plain, ranked)) if due}
         if rising is not None and rising <= seen.now:
             seen.rising.append(n)
@@ -130,12 +144,14 @@ async def look(session: Session, request: ClaimRequest) -> Look:
 
 
 async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Look, doubtful: Sequence[int], times: list[int]) -> Claims:
-    """Claim what *seen* says is due, inside the open transaction.
+    """Match and claim what *seen* says is there, inside the open transaction.
 
     *doubtful*: times of claims whose commit had no answer; *times* gets this one's, should its own have none.
     """
-    if seen.asleep or seen.rising:
-        await waken(session)
+    matched = await match(session, seen.queued, request.match_max) if seen.queued else set[int]()
+    full, woken = len(seen.queued) == request.match_max, set[int]()
+    if matched or seen.asleep or seen.rising:
+        woken = await waken(session)
         for n in seen.rising:
             await _rise(session, request.namespace, request.serves[n], seen.now)
         seen = await look(session, request)
@@ -145,7 +161,14 @@ async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Lo
     keys = await _lost(session, request, doubtful)
     keys += await _pick(session, request, turns(seen.ready, request.limit - len(keys)), seen.now)
     left = sum(map(len, seen.ready.values())) > request.limit
-    return Claims(await _take(session, request, to, seen.now, keys), seen.now if left else seen.later)
+    records = await _take(session, request, to, seen.now, keys)
+    # A run may have been in the middle of parking: it is looked at once more, after this commit.
+    return claims(records, seen, seen.now if left else seen.later, unmatched=bool(full or matched - woken))
+
+
+def claims(records: Sequence[Record], seen: Look, due: int | None, *, unmatched: bool = False) -> Claims:
+    """Return what was claimed, with what else was seen."""
+    return Claims(records, due, unmatched=unmatched, wakes=seen.wakes, closing=seen.closing, alone=seen.alone)
 
 
 async def reclaim(session: Session, run: int, owner: str, fence: int) -> Record | None:

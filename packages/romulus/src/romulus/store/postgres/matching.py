@@ -16,6 +16,7 @@ Queue: TypeAlias = tuple[str, str, str]  # namespace, name, correlation ID
 
 LOCKS: Final = 256  # queues share so many locks: a server's lock table is bounded
 LOCK_CLASS: Final = 0x526F6D75  # "Romu": advisory locks of others have other numbers
+PAIRS_MAX: Final = 100  # of one queue in one statement
 TAKERS_MAX: Final = 10  # times another wait is looked for when the one chosen has just been closed
 
 HEAD: Final[LiteralString] = "SELECT key, namespace, name, correlation_id FROM romulus.to_match ORDER BY key LIMIT $1"
@@ -29,7 +30,7 @@ INSERT INTO romulus.unmatched (namespace, name, correlation_id, arrival)
 SELECT DISTINCT namespace, name, correlation_id, event FROM back b WHERE NOT EXISTS (SELECT 1 FROM romulus.waits w WHERE w.event = b.event)
     AND NOT EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = b.event AND d.how <> 'late') ON CONFLICT DO NOTHING
 """  # noqa: S608
-# Oldest with oldest, up to a hundred pairs of each queue; a queue is odd when a shared wait or an event that came too late is in it.
+# Oldest with oldest, up to `PAIRS_MAX` of each queue; a queue is odd when a shared wait or an event that came too late is in it.
 PAIR: Final[LiteralString] = f"""
 WITH w AS MATERIALIZED (SELECT q.*, x.run, x.seq, x.shared, row_number() OVER (PARTITION BY q.namespace, q.name, q.correlation_id
         ORDER BY x.key) AS n FROM {QUEUES} CROSS JOIN LATERAL (SELECT w.key, w.run, w.seq, w.shared FROM romulus.waits w
@@ -50,9 +51,11 @@ matched AS (UPDATE romulus.waits x SET event = l.arrival FROM locked l WHERE x.r
     RETURNING x.run, x.event, x.namespace, x.name, x.correlation_id),
 taken AS (DELETE FROM romulus.unmatched u USING matched m WHERE u.namespace = m.namespace AND u.name = m.name
     AND u.correlation_id = m.correlation_id AND u.arrival = m.event),
-woken AS (INSERT INTO romulus.wakes (run) SELECT run FROM matched ORDER BY run)
-SELECT DISTINCT b.namespace, b.name, b.correlation_id, EXISTS (SELECT 1 FROM odd o WHERE o.namespace = b.namespace AND o.name = b.name
-    AND o.correlation_id = b.correlation_id) FROM pairs b
+woken AS (INSERT INTO romulus.wakes (run) SELECT run FROM matched ORDER BY run),
+done AS (DELETE FROM romulus.to_match WHERE key = ANY($4::bigint[]))
+SELECT b.namespace, b.name, b.correlation_id, EXISTS (SELECT 1 FROM odd o WHERE o.namespace = b.namespace AND o.name = b.name
+    AND o.correlation_id = b.correlation_id), max(b.n), ARRAY(SELECT m.run FROM matched m WHERE m.namespace = b.namespace
+    AND m.name = b.name AND m.correlation_id = b.correlation_id) FROM pairs b GROUP BY b.namespace, b.name, b.correlation_id
 """  # noqa: S608
 UNMATCHED: Final[LiteralString] = (
     "SELECT arrival FROM romulus.unmatched WHERE namespace = $1 AND name = $2 AND correlation_id = $3 ORDER BY arrival LIMIT $4"
@@ -72,7 +75,6 @@ taken AS (DELETE FROM romulus.unmatched u USING (SELECT DISTINCT namespace, name
 woken AS (INSERT INTO romulus.wakes (run) SELECT run FROM matched ORDER BY run)
 SELECT run, seq FROM matched
 """
-DONE: Final[LiteralString] = "DELETE FROM romulus.to_match WHERE key = ANY($1::bigint[])"
 
 
 async def head(session: Session, limit: int) -> list[tuple[int, Queue]]:
@@ -80,14 +82,15 @@ async def head(session: Session, limit: int) -> list[tuple[int, Queue]]:
     return [(key, (namespace, name, correlation)) for key, namespace, name, correlation in await session.rows("match.head", HEAD, limit)]
 
 
-async def match(session: Session, rows: Sequence[tuple[int, Queue]], limit: int) -> None:
-    """Match the queues that *rows* speak of, inside the open transaction."""
+async def match(session: Session, rows: Sequence[tuple[int, Queue]], limit: int) -> set[int]:
+    """Match the queues that *rows* speak of, inside the open transaction; return the runs whose waits got an event."""
     queues = sorted({queue for _, queue in rows})
     await lock_queues(session, queues)
     await session.rows("match.returned", RETURNED, *_columns(queues))
-    for queue in await _match_plain(session, queues):
-        await _match_odd(session, queue, limit)
-    await session.rows("match.done", DONE, [key for key, _ in rows])
+    odd, matched = await _match_plain(session, queues, [key for key, _ in rows])
+    for queue in odd:
+        matched |= await _match_odd(session, queue, limit)
+    return matched
 
 
 async def lock_queues(session: Session, queues: Sequence[Queue]) -> None:
@@ -95,27 +98,41 @@ async def lock_queues(session: Session, queues: Sequence[Queue]) -> None:
     await session.rows("match.lock", LOCK, LOCK_CLASS, sorted({_lock(queue) for queue in queues}))
 
 
-async def _match_plain(session: Session, queues: Sequence[Queue]) -> list[Queue]:
-    """Pair oldest with oldest, for all queues at once, until no plain pair is left; return the queues that are odd."""
+async def _match_plain(session: Session, queues: Sequence[Queue], rows: Sequence[int]) -> tuple[list[Queue], set[int]]:
+    """Pair oldest with oldest, for all queues at once, until no plain pair is left, and consume *rows* of `to_match`.
+
+    Return the queues that are odd, and the runs that were matched. A queue is looked at again only if it may hold another pair: all
+    that one look takes were pairs, or a wait was closed while its lock was waited for.
+    """
     odd: list[Queue] = []
+    matched: set[int] = set()
     while queues:
-        found = await session.rows("match.pair", PAIR, *_columns(queues))
-        odd += [(namespace, name, correlation) for namespace, name, correlation, is_odd in found if is_odd]
-        queues = [(namespace, name, correlation) for namespace, name, correlation, is_odd in found if not is_odd]
-    return odd
+        found = await session.rows("match.pair", PAIR, *_columns(queues), rows)
+        odd += [(namespace, name, correlation) for namespace, name, correlation, is_odd, _, _ in found if is_odd]
+        matched.update(run for *_, runs in found for run in runs)
+        queues = [
+            (namespace, name, correlation)
+            for namespace, name, correlation, is_odd, pairs, runs in found
+            if not is_odd and (pairs >= PAIRS_MAX or len(runs) < pairs)
+        ]
+        rows = []
+    return odd, matched
 
 
-async def _match_odd(session: Session, queue: Queue, limit: int) -> None:
+async def _match_odd(session: Session, queue: Queue, limit: int) -> set[int]:
     """Offer each event of one queue to every shared wait and to the oldest other one, leaving out runs it came too late for."""
+    matched: set[int] = set()
     for (event,) in await session.rows("match.events", UNMATCHED, *queue, limit):
         for _ in range(TAKERS_MAX):
             offered = await session.rows("match.offered", OFFERED, *queue, event)
             takers = [row for row in offered if row[2]] + [row for row in offered if not row[2]][:1]
             if not takers:
                 break
-            given = [[run for run, _, _ in takers], [seq for _, seq, _ in takers], event]
-            if await session.rows("match.give", GIVE, *given):
+            given = await session.rows("match.give", GIVE, [run for run, _, _ in takers], [seq for _, seq, _ in takers], event)
+            matched.update(run for run, _ in given)
+            if given:
                 break
+    return matched
 
 
 def _lock(queue: Queue) -> int:

@@ -232,19 +232,23 @@ class PostgresStore:
         await self._repeatable(lambda s: workers.mark_dead(s, worker_id))
 
     async def reopen_held(self, namespace: str, serves: Sequence[tuple[str, str, str]], to: RunStatus) -> int:
-        """Make runs held for their code claimable again."""
-        return await self._repeatable(lambda s: workers.reopen_held(s, namespace, serves, to))
+        """Make runs held for their code claimable again. No lock is taken while there are none."""
+        held = await self._pool.read(lambda s: workers.held(s, namespace, serves))
+        return await self._repeatable(lambda s: workers.reopen_held(s, namespace, held, to)) if held else 0
 
     async def claim(self, request: ClaimRequest, to: RunStatus) -> Claims:
         """Claim due runs. Nothing is written, and no lock taken, while nothing is due."""
         begun = self._host.monotonic()
-        seen = await self._pool.read(lambda s: claiming.look(s, request))
+        seen = await self._pool.read(lambda s: claiming.look(s, request, request.match_max))
         self._clock.seen(seen.now, begun)
         if self._outdated(seen.schema):
             return Claims((), None)
         doubts = self._doubtful(request.owner)
         if seen.idle and not doubts:
-            return Claims((), seen.later if seen.live else None)
+            return claiming.claims((), seen, seen.later if seen.live else None)
+        if seen.queued and doubts:  # what a lost commit may have taken is locked first: not after queues
+            await self._match(seen.queued, request.match_max)
+            return Claims((), None, unmatched=True)
         return await self._claim(request, to, seen, doubts)
 
     async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
@@ -262,8 +266,7 @@ class PostgresStore:
         """Match queued events and waits."""
         rows = await self._pool.read(lambda s: matching.head(s, limit))
         if rows:
-            await self._repeatable(lambda s: matching.match(s, rows, limit))
-            self._notifier.soon()
+            await self._match(rows, limit)
         return len(rows)
 
     async def pulse(self, owner: str) -> Sequence[Record]:
@@ -405,11 +408,18 @@ class PostgresStore:
     async def _claim(self, request: ClaimRequest, to: RunStatus, seen: claiming.Look, doubts: list[int]) -> Claims:
         times: list[int] = []
         try:
-            return await self._pool.write(lambda s: claiming.claim(s, request, to, seen, doubts, times))
+            claims = await self._pool.write(lambda s: claiming.claim(s, request, to, seen, doubts, times))
         except CommitUnknown as error:
             until = self._host.monotonic() + DOUBT_KEPT
             self._doubts.setdefault(request.owner, []).extend((until, time) for time in times)
             raise StoreUnavailable(str(error)) from error
+        if seen.queued:
+            self._notifier.soon()  # what was matched may be another worker's to wake or to claim
+        return claims
+
+    async def _match(self, rows: Sequence[tuple[int, matching.Queue]], limit: int) -> None:
+        await self._repeatable(lambda s: matching.match(s, rows, limit))
+        self._notifier.soon()
 
     def _doubtful(self, owner: str) -> list[int]:
         """Return the times of claims that may have been committed, or may yet be: an old backend can still be at it."""
@@ -427,11 +437,10 @@ class PostgresStore:
             raise StoreUnavailable(str(error)) from error
 
     async def _resent(self, work: Callable[[OwnSession], Awaitable[T]], again: Callable[[T], T] = lambda found: found) -> T:
-        """Run *work*, which is known again by its IDs, until it gets an answer; *again* reads the answer of a repetition."""
-        for sent in range(RESENDS_MAX):
+        """Run *work*, one writing statement that is known again by its IDs, until it gets an answer; *again* reads that of a repetition."""
+        for _ in range(RESENDS_MAX):
             try:
-                found = await self._pool.write(work)
+                return again(await self._pool.statement(work))
             except CommitUnknown:
                 continue
-            return again(found) if sent else found
         raise StoreUnavailable(f"{self._place.shown}: no answer to {RESENDS_MAX} commits")

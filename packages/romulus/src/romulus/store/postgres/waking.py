@@ -43,11 +43,12 @@ TAKE: Final[LiteralString] = "DELETE FROM romulus.wakes w USING romulus.runs r W
 OWNED: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE owner = $1"
 
 
-async def waken(session: Session) -> None:
-    """Turn the `wakes` of unowned runs into due times, inside the open transaction."""
+async def waken(session: Session) -> set[int]:
+    """Turn the `wakes` of unowned runs into due times, inside the open transaction; return these runs."""
     keys = [key for (key,) in await session.rows("wakes.sleeping", SLEEPING)]
     if keys:
         await session.rows("wakes.wake", WAKE, keys)
+    return set(keys)
 
 
 async def wake_dealt(session: Session, keys: Sequence[int]) -> None:

@@ -50,6 +50,11 @@ FORGET: Final[LiteralString] = (
     "DELETE FROM romulus.workers w WHERE w.dead AND w.renewed_at < (SELECT romulus.clock()) - $1::bigint "
     "AND NOT EXISTS (SELECT 1 FROM romulus.runs r WHERE r.owner = w.id)"
 )
+HELD: Final[LiteralString] = (
+    "SELECT s.n::integer FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY AS s (workflow, version, digest, n) "
+    "WHERE EXISTS (SELECT 1 FROM romulus.runs r WHERE r.namespace = $1 AND r.workflow = s.workflow AND r.version = s.version "
+    "AND r.hold_kind <> '' AND r.hold_kind = 'code' AND position(' ' || s.digest || ' ' IN ' ' || r.excluded || ' ') = 0)"
+)
 REOPEN: Final[LiteralString] = (
     "UPDATE romulus.runs r SET status = $5, hold_kind = '', hold_reason = '', wake_at = c.now, "
     "lane = CASE r.priority WHEN 0 THEN 0 ELSE 1 END, queue_at = c.now - r.priority::bigint * 10000000, updated_at = c.now "
@@ -119,6 +124,12 @@ async def sweep(session: Session, limit: int, to: RunStatus, alone_after: int, p
         await session.rows("sweep.free", FREE, keys, to.value, alone_after, pause)
     await session.rows("sweep.forget", FORGET, KEPT_DEAD)
     return Freed(dead, len(keys))
+
+
+async def held(session: Session, namespace: str, serves: Sequence[Serve]) -> list[Serve]:
+    """Return those of *serves* of which runs are held for their code and have not excluded this one."""
+    workflows, versions, digests = ([serve[n] for serve in serves] for n in range(3))
+    return [serves[n - 1] for (n,) in await session.rows("held.look", HELD, namespace, workflows, versions, digests)]
 
 
 async def reopen_held(session: Session, namespace: str, serves: Sequence[Serve], to: RunStatus) -> int:

@@ -5,55 +5,69 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final, LiteralString, TypeAlias
+from typing import Final, LiteralString, NamedTuple, TypeAlias
 
 from romulus.core.machine import RunStatus
 from romulus.core.record import Record
 from romulus.store.contract import ClaimRequest, Claims
 
 from .connection import Row
+from .matching import match_within
 from .reading import records
 from .session import Session
 
-Serve: TypeAlias = tuple[str, str, str]  # workflow, version, digest of the code here
 Candidate: TypeAlias = tuple[int, int]  # queue_at, key
 
 LOOK_MAX: Final = 100  # rows looked at for the next due time while other workers have code of their own
 RISE_MAX: Final = 1000  # prioritised runs that rise to their rank in one claim
 
-# Bindings: 1 namespace, 2 workflow, 3 version, 4 digest, 5 now, 6 losses, 7 digests of others (JSON), 8 prefer, 9 limit.
-PAIR: Final[LiteralString] = "namespace = ?1 AND workflow = ?2 AND version = ?3 AND queue_at IS NOT NULL"
-FITS: Final[LiteralString] = "(excluded = '' OR instr(' ' || excluded || ' ', ' ' || ?4 || ' ') = 0)"
-SPREAD: Final[LiteralString] = f"{PAIR} AND {FITS} AND losses < ?6"
-ALONE: Final[LiteralString] = f"{PAIR} AND {FITS} AND losses > 0 AND losses >= ?6"
-READY: Final[LiteralString] = "wake_at <= ?5 AND (wake_at <= ?5 - ?8 OR digest NOT IN (SELECT value FROM json_each(?7)))"
-DUE: Final[LiteralString] = "wake_at + CASE WHEN digest IN (SELECT value FROM json_each(?7)) THEN ?8 ELSE 0 END"
+# Bindings: 1 namespace, 2 serves (JSON), 3 now, 4 losses, 5 digests of others (JSON), 6 prefer, 7 limit of each queue, 8 owner.
+# One statement for all that a worker serves, whatever their number: each one more costs a hand-over of the interpreter lock.
+SERVES: Final[LiteralString] = "json_each(?2) s"
+PAIR: Final[LiteralString] = "namespace = ?1 AND workflow = s.value ->> 0 AND version = s.value ->> 1 AND queue_at IS NOT NULL"
+FITS: Final[LiteralString] = "(excluded = '' OR instr(' ' || excluded || ' ', ' ' || (s.value ->> 2) || ' ') = 0)"
+SPREAD: Final[LiteralString] = f"{PAIR} AND {FITS} AND losses < ?4"
+ALONE: Final[LiteralString] = f"{PAIR} AND {FITS} AND losses > 0 AND losses >= ?4"
+READY: Final[LiteralString] = "wake_at <= ?3 AND (wake_at <= ?3 - ?6 OR digest NOT IN (SELECT value FROM json_each(?5)))"
+DUE: Final[LiteralString] = "wake_at + CASE WHEN digest IN (SELECT value FROM json_each(?5)) THEN ?6 ELSE 0 END"
+ASLEEP: Final[LiteralString] = "SELECT 1 FROM wakes w CROSS JOIN runs r ON r.key = w.run WHERE r.owner IS NULL"
+OWN: Final[LiteralString] = "SELECT 1 FROM wakes w CROSS JOIN runs r ON r.key = w.run WHERE r.owner = ?8"
 
 
 def _lane(what: LiteralString, lane: LiteralString, more: LiteralString = "") -> LiteralString:
-    return f"SELECT * FROM (SELECT {what} FROM runs INDEXED BY runs_due WHERE {SPREAD} AND lane = {lane} {more} ORDER BY queue_at LIMIT ?9)"
+    return f"SELECT * FROM (SELECT {what} FROM runs INDEXED BY runs_due WHERE {SPREAD} AND lane = {lane} {more} ORDER BY queue_at LIMIT ?7)"
 
 
 def _alone(what: LiteralString, more: LiteralString = "") -> LiteralString:
-    return f"SELECT {what} FROM runs INDEXED BY runs_lossy WHERE {ALONE} {more} ORDER BY queue_at LIMIT ?9"
+    return f"SELECT {what} FROM runs INDEXED BY runs_lossy WHERE {ALONE} {more} ORDER BY queue_at LIMIT ?7"
 
 
-TAKE: Final[LiteralString] = (
-    "SELECT json_group_array(json_array(queue_at, key)) FROM ("
-    + _lane("queue_at, key", "0", f"AND queue_at <= ?5 AND {READY}")
+def _of_each(queue: LiteralString) -> LiteralString:
+    """Return the query for a list of lists: of each of `serves`, what *queue* selects."""
+    return f"SELECT json_group_array(json((SELECT json_group_array(json_array(queue_at, key)) FROM ({queue})))) FROM {SERVES}"
+
+
+TAKE: Final[LiteralString] = _of_each(
+    _lane("queue_at, key", "0", f"AND queue_at <= ?3 AND {READY}")
     + " UNION ALL "
     + _lane("queue_at, key", "1", f"AND {READY}")
-    + " ORDER BY queue_at LIMIT ?9)"
+    + " ORDER BY queue_at LIMIT ?7"
 )
-TAKE_ALONE: Final[LiteralString] = f"SELECT json_group_array(json_array(queue_at, key)) FROM ({_alone('queue_at, key', f'AND {READY}')})"
-NEXT: Final[LiteralString] = (
-    f"SELECT min(due) FROM ({_lane(f'{DUE} AS due', '0')} UNION ALL {_lane(f'{DUE} AS due', '1')} UNION ALL {_lane(f'{DUE} AS due', '2')})"
+TAKE_ALONE: Final[LiteralString] = _of_each(_alone("queue_at, key", f"AND {READY}"))
+DUE_LANES: Final[LiteralString] = (
+    f"{_lane(f'{DUE} AS due', '0')} UNION ALL {_lane(f'{DUE} AS due', '1')} UNION ALL {_lane(f'{DUE} AS due', '2')}"
 )
-NEXT_ALONE: Final[LiteralString] = f"SELECT min(due) FROM ({_alone(f'{DUE} AS due')})"
+LOOK: Final[LiteralString] = (
+    f"SELECT (SELECT min((SELECT min(due) FROM ({DUE_LANES}))) FROM {SERVES}), "
+    f"(SELECT min((SELECT min(due) FROM ({_alone(f'{DUE} AS due')}))) FROM {SERVES}), "
+    f"EXISTS (SELECT 1 FROM to_match), EXISTS ({ASLEEP}), EXISTS ({OWN}), EXISTS (SELECT 1 FROM to_close)"
+)
 RISE: Final[LiteralString] = (
-    "UPDATE runs SET lane = 1, queue_at = queue_at - priority * 10000000 WHERE key IN (SELECT key FROM runs INDEXED BY runs_due "
-    "WHERE namespace = ? AND workflow = ? AND version = ? AND lane = 2 AND queue_at <= ? ORDER BY queue_at LIMIT ?)"
+    "UPDATE runs SET lane = 1, queue_at = queue_at - priority * 10000000 WHERE key IN (SELECT r.key FROM json_each(?2) s "
+    "CROSS JOIN runs r INDEXED BY runs_due WHERE r.namespace = ?1 AND r.workflow = s.value ->> 0 AND r.version = s.value ->> 1 "
+    "AND r.lane = 2 AND r.queue_at <= ?3 LIMIT ?4)"
 )
+LIVE: Final[LiteralString] = f"SELECT EXISTS (SELECT 1 FROM workers WHERE id = ? AND NOT dead), EXISTS ({ASLEEP})"
 CLAIM: Final[LiteralString] = (
     "UPDATE runs SET owner = ?1, fence = max(fence + 1, ?2), status = ?3, started_at = coalesce(started_at, ?2), "
     "deadline = coalesce(deadline, ?2 + (SELECT g.timeout FROM generations g WHERE g.key = generation_key)), "
@@ -66,20 +80,31 @@ WAKEN: Final[LiteralString] = (
 )
 
 
+class Look(NamedTuple):
+    """What there is to do for a worker: store µs of what is due next, None for nothing; and what waits."""
+
+    next: int | None
+    alone: int | None  # the next run that lost `alone_after` claims or more
+    unmatched: int
+    asleep: int  # wakes of unowned runs
+    wakes: int  # wakes of the worker's own
+    closing: int
+
+
 def claim(session: Session, request: ClaimRequest, to: RunStatus) -> Claims:
-    """Claim due runs; see `Store.claim`. Nothing is written, and no lock taken, while nothing is due."""
+    """Claim due runs; see `Store.claim`. Nothing is written, and no lock taken, while there is nothing to do."""
     now = session.host.wall()
-    due = session.read(lambda s: now if _asleep(s) else next_due(s, request, now))
-    if due is None or due > now:
-        return Claims((), due)
-    return session.write(lambda s, at: _claim(s, request, to, at))
+    seen = session.read(lambda s: look(s, request, now))
+    due = seen.alone if request.alone else seen.next
+    if seen.asleep or (seen.unmatched and request.match_max) or (due is not None and due <= now):
+        return session.write(lambda s, at: _claim(s, request, to, at, seen))
+    return _claims((), seen, request, now)
 
 
-def next_due(session: Session, request: ClaimRequest, now: int) -> int | None:
-    """Return when the next run that *request* fits is due; in the past: some are due now."""
-    sql, most = (NEXT_ALONE if request.alone else NEXT), LOOK_MAX if request.others else 1
-    found = [session.value("claim.next", sql, _given(request, serve, now, most)) for serve in request.serves]
-    return min((due for due in found if due is not None), default=None)
+def look(session: Session, request: ClaimRequest, now: int) -> Look:
+    """Return what there is to do, in one statement."""
+    ((*found,),) = session.run("claim.look", LOOK, _given(request, now, LOOK_MAX if request.others else 1))
+    return Look(*found)
 
 
 def reclaim(session: Session, run: int, owner: str, fence: int, now: int) -> Record | None:
@@ -105,32 +130,31 @@ def _pulse(session: Session, owner: str) -> list[Record]:
     return records(session, sorted({run for (run,) in taken}))
 
 
-def _claim(session: Session, request: ClaimRequest, to: RunStatus, now: int) -> Claims:
-    if not session.run("claim.live", "SELECT 1 FROM workers WHERE id = ? AND NOT dead", (request.owner,)):
+def _claim(session: Session, request: ClaimRequest, to: RunStatus, now: int, before: Look) -> Claims:
+    if request.match_max and before.unmatched:
+        match_within(session, request.match_max)
+    ((live, asleep),) = session.run("claim.live", LIVE, (request.owner,))
+    if not live:
         return Claims((), None)  # marked dead meanwhile: its claims would be void at once
-    _waken(session, now)
-    for workflow, version, _ in request.serves:
-        session.run("claim.rise", RISE, (request.namespace, workflow, version, now, RISE_MAX))
+    if asleep:
+        session.run("claim.waken", WAKEN, (now,))
+        session.run("claim.woken", "DELETE FROM wakes WHERE run NOT IN (SELECT key FROM runs WHERE owner IS NOT NULL)")
+    session.run("claim.rise", RISE, (request.namespace, _serves(request), now, RISE_MAX))
     keys = _pick(session, request, now)
     if keys:
         session.run("claim.take", CLAIM, (request.owner, now, to, json.dumps(keys)))
-    return Claims(records(session, keys), next_due(session, request, now))
+    return _claims(records(session, keys), look(session, request, now), request, now)
 
 
-def _asleep(session: Session) -> bool:
-    sql = "SELECT 1 FROM wakes w CROSS JOIN runs r ON r.key = w.run WHERE r.owner IS NULL LIMIT 1"
-    return bool(session.run("claim.asleep", sql))
-
-
-def _waken(session: Session, now: int) -> None:
-    if _asleep(session):
-        session.run("claim.waken", WAKEN, (now,))
-        session.run("claim.woken", "DELETE FROM wakes WHERE run NOT IN (SELECT key FROM runs WHERE owner IS NOT NULL)")
+def _claims(found: Sequence[Record], seen: Look, request: ClaimRequest, now: int) -> Claims:
+    return Claims(
+        found, seen.alone if request.alone else seen.next, unmatched=bool(seen.unmatched), wakes=bool(seen.wakes),
+        closing=bool(seen.closing), alone=seen.alone is not None and seen.alone <= now,
+    )  # fmt: skip
 
 
 def _pick(session: Session, request: ClaimRequest, now: int) -> list[int]:
-    sql = TAKE_ALONE if request.alone else TAKE
-    found = [json.loads(session.value("claim.pick", sql, _given(request, serve, now, request.limit))) for serve in request.serves]
+    found = json.loads(session.value("claim.pick", TAKE_ALONE if request.alone else TAKE, _given(request, now, request.limit)[:7]))
     return interleave([[(queue_at, key) for queue_at, key in queue] for queue in found if queue], request.limit)
 
 
@@ -145,9 +169,10 @@ def interleave(queues: list[list[Candidate]], limit: int) -> list[int]:
     return picked[:limit]
 
 
-def _given(request: ClaimRequest, serve: Serve, now: int, limit: int) -> Row:
-    workflow, version, digest = serve
-    others: Sequence[str] = request.others
-    return (
-        request.namespace, workflow, version, digest, now, request.alone_after, json.dumps(list(others)), request.prefer, limit,
-    )  # fmt: skip
+def _given(request: ClaimRequest, now: int, limit: int) -> Row:
+    others = json.dumps(list(request.others))
+    return (request.namespace, _serves(request), now, request.alone_after, others, request.prefer, limit, request.owner)
+
+
+def _serves(request: ClaimRequest) -> str:
+    return json.dumps([list(serve) for serve in request.serves])

@@ -90,23 +90,23 @@ def match(session: Session, limit: int) -> int:
     """Match what up to *limit* queue rows speak of; see `Store.match`."""
     if not session.read(lambda s: s.run("match.look", "SELECT 1 FROM to_match LIMIT 1")):
         return 0
-    return session.write(lambda s, _: _match(s, limit))
+    return session.write(lambda s, _: match_within(s, limit))
+
+
+def match_within(session: Session, limit: int) -> int:
+    """Match inside the open transaction what up to *limit* queue rows speak of; return how many there were."""
+    ((last, consumed),) = session.run("match.head", HEAD, (limit,))
+    if not consumed:
+        return 0
+    for heads in _match_plain(session, last):
+        _match_odd(session, heads, limit)
+    session.run("match.consumed", "DELETE FROM to_match WHERE key <= ?", (last,))
+    return int(consumed)
 
 
 def _known(session: Session, events: Sequence[NewEvent]) -> dict[Name, bytes]:
     found = session.value("send.known", KNOWN, (json.dumps([(e.namespace, e.event_id) for e in events]),))
     return {(namespace, event_id): bytes.fromhex(digest) for namespace, event_id, digest in json.loads(found)}
-
-
-def _match(session: Session, limit: int) -> int:
-    ((last, consumed),) = session.run("match.head", HEAD, (limit,))
-    if not consumed:
-        return 0
-    odd = _match_plain(session, last)
-    for heads in odd:
-        _match_odd(session, heads, limit)
-    session.run("match.consumed", "DELETE FROM to_match WHERE key <= ?", (last,))
-    return int(consumed)
 
 
 def _match_plain(session: Session, last: int) -> list[Heads]:
