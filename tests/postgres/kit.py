@@ -33,9 +33,9 @@ async def blocked(database: Database, count: int) -> None:
     await until(lambda: database.execute(BLOCKED) == [(count,)])
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition; the test's own timeout bounds it."""
-    while not condition():
+async def until(condition: Callable[[], bool], unless: asyncio.Future[Any] | None = None) -> None:
+    """Wait for a condition, or for *unless* to be done; the test's own timeout bounds it."""
+    while not (unless is not None and unless.done()) and not condition():
         await asyncio.sleep(0.01)
 
 

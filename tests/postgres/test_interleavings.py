@@ -17,7 +17,7 @@ from romulus.core.requests import request_cancel, terminate
 from romulus.core.transition import Closing, Transition, Verdict
 from romulus.store.postgres import PostgresStore
 from romulus.store.postgres.apply import write_all
-from tests.postgres.kit import Died, blocked, dies_at, opened, settled
+from tests.postgres.kit import BLOCKED, Died, blocked, dies_at, opened, settled, until
 from tests.postgres.server import Database
 from tests.store.kit import (
     PENDING,
@@ -127,6 +127,48 @@ async def test_a_process_that_dies_right_after_such_a_parking_is_made_up_for_by_
     (await register(store, host, "w2")).close()
     assert list((await claim(store, "w2")).records) == []
 
+    await store.sweep(10, PENDING)
+
+    assert [deposits(r) for r in (await claim(store, "w2")).records] == [["e1"]]
+
+
+async def free_of(database: Database, work: Any) -> Any:
+    """Return what *work* comes to; it must not wait for a lock."""
+    task = asyncio.ensure_future(work)
+    await until(lambda: database.execute(BLOCKED) == [(1,)], unless=task)
+    assert task.done(), "it waits for a run that somebody else has locked"
+    return await task
+
+
+async def test_a_claim_passes_by_a_woken_run_that_is_locked_and_its_wake_stays(
+    store: PostgresStore, database: Database, host: MovableHost, holding: Any
+) -> None:
+    """Who holds the run may be a caller's own transaction, for as long as that likes: others' work does not wait for it."""
+    record = await waiting(store, host)
+    await store.apply([park(record)])
+    await store.send([event("e1")])
+    await settled(store)
+    await start(store, "r2")
+    (await register(store, host, "w2")).close()
+    with holding("SELECT 1 FROM romulus.runs WHERE id = 'r1' FOR UPDATE"):
+        claims = await free_of(database, claim(store, "w2"))
+        assert [r.run.id for r in claims.records] == ["r2"]
+
+    assert [deposits(r) for r in (await claim(store, "w2")).records] == [["e1"]]
+
+
+async def test_a_sweep_passes_by_a_forgotten_run_that_is_locked(
+    store: PostgresStore, database: Database, host: MovableHost, holding: Any
+) -> None:
+    record = await waiting(store, host)
+    await store.apply([park(record)])
+    await store.send([event("e1")])
+    await settled(store)
+    database.execute("DELETE FROM romulus.wakes")
+    (await register(store, host, "w2")).close()
+    with holding("SELECT 1 FROM romulus.runs WHERE id = 'r1' FOR UPDATE"):
+        await free_of(database, store.sweep(10, PENDING))
+        assert list((await claim(store, "w2")).records) == []
     await store.sweep(10, PENDING)
 
     assert [deposits(r) for r in (await claim(store, "w2")).records] == [["e1"]]

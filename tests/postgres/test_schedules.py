@@ -1,0 +1,167 @@
+"""Every order of the statements of two or three connections: what was stored is matched, and what was deposited wakes its run.
+
+docs/explanation/waits.md says why; test_interleavings.py tells the races inside one statement as stories of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from romulus.core.transition import Closing
+from romulus.store.postgres import PostgresStore
+from tests.postgres.kit import settled
+from tests.postgres.schedules import Act, Schedules, releases, schedules
+from tests.postgres.server import Database
+from tests.store.kit import PENDING, SECOND, advance, again, claim, close, deposits, event, park, start, wait, worker
+
+
+class Tale:
+    """What one schedule is about: a run, its wait and its event, which no other schedule meets."""
+
+    def __init__(self, made: Schedules, number: int) -> None:
+        self.made, self.id = made, f"s{number}"
+        self.store = made.sides[0].store
+
+    def call(self, awaitable: Any) -> Any:
+        return self.made.sides[0].call(awaitable)
+
+    def claimed(self, run_id: str) -> Any:
+        self.call(start(self.store, run_id))
+        return next(r for r in self.call(claim(self.store, "w1")).records if r.run.id == run_id)
+
+    def opening(self, record: Any) -> Any:
+        return advance(record, opens=[wait(correlation_id=self.id)])
+
+    def event(self) -> Any:
+        return event(self.id, correlation_id=self.id)
+
+    def held_by(self, run_id: str) -> list[str | None]:
+        return list(deposits(self.call(self.store.record("default", run_id))))
+
+    def next_wait(self) -> list[str | None]:
+        """What a later wait of another run is given."""
+        record = self.claimed(f"{self.id}-next")
+        self.call(self.store.apply([self.opening(record)]))
+        self.call(settled(self.store))
+        return self.held_by(record.run.id)
+
+    def repaired(self) -> None:
+        """What any worker that lives does now and then."""
+        self.call(settled(self.store))
+        self.call(self.store.sweep(100, PENDING))
+
+
+@pytest.fixture
+def played(database: Database) -> Any:
+    """Run a tale in every order; then again with each of the *mortal* sides dying at each of its statements."""
+
+    def play(tell: Callable[[Tale, bool], Any], sides: int, mortal: Sequence[int]) -> int:
+        with schedules(database, sides) as made:
+            first = made.sides[0]
+            for owner in ("w1", "w2"):
+                first.call(first.store.register(worker(first.host, owner), 3_600 * SECOND)).close()
+            made.every(lambda number: tell(Tale(made, number), False))
+            for side in mortal:
+                for statement in range(1, made.stops[side] + 1):
+                    made.every(lambda number: tell(Tale(made, number), True), (side, statement))
+            return made.run
+
+    return play
+
+
+@pytest.fixture
+def lock(database: Database) -> Any:
+    """Hold what a statement locks, until the returned side lets it go."""
+
+    def lock(sql: str, *values: Any) -> Act:
+        connection = database.server.connect(database.name)
+        connection.execute("BEGIN")
+        assert len(connection.execute(sql, values).fetchall()) == 1  # type: ignore[arg-type]
+        return releases(connection)
+
+    return lock
+
+
+def test_an_event_and_a_wait_find_each_other_in_every_order(played: Any) -> None:
+    def tell(it: Tale, dies: bool) -> Any:
+        record = it.claimed(it.id)
+
+        async def opens(store: PostgresStore) -> None:
+            await store.apply([it.opening(record)])
+            await store.match(100)
+
+        async def sends(store: PostgresStore) -> None:
+            await store.send([it.event()])
+            await store.match(100)
+
+        def check() -> None:
+            if dies:  # the one that died had no answer, and asks again
+                it.call(it.store.send([it.event()]))
+                if it.call(again(it.store, record)).run.revision == record.run.revision:
+                    it.call(it.store.apply([it.opening(record)]))
+                it.repaired()
+            assert it.held_by(it.id) == [it.id]
+
+        return [opens, sends], check
+
+    assert played(tell, 2, mortal=(0, 1)) > 150
+
+
+def waiting(it: Tale) -> Any:
+    """A run with an open wait whose event is stored and not matched yet."""
+    record = it.claimed(it.id)
+    it.call(it.store.apply([it.opening(record)]))
+    it.call(settled(it.store))
+    it.call(it.store.send([it.event()]))
+    return it.call(again(it.store, record))
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_deposit_wakes_a_run_that_parks_and_whose_owner_looks_at_its_wakes_in_every_order(played: Any, lock: Any, held: bool) -> None:
+    def tell(it: Tale, dies: bool) -> Any:
+        record = waiting(it)
+
+        def check() -> None:
+            if dies:
+                it.repaired()
+                if it.call(again(it.store, record)).run.revision == record.run.revision:
+                    it.call(it.store.apply([park(record)]))
+            found = [r for r in it.call(claim(it.store, "w2")).records if r.run.id == it.id]
+            assert [deposits(r) for r in found] == [[it.id]]
+
+        sides: list[Act] = [lambda store: store.apply([park(record)]), lambda store: store.match(100), lambda store: store.pulse("w1")]
+        if held:  # the parking's snapshot is taken, then it waits
+            sides.append(lock("SELECT 1 FROM romulus.runs WHERE id = %s FOR UPDATE", it.id))
+        return sides, check
+
+    assert played(tell, 4 if held else 3, mortal=() if held else (0, 1)) > 50
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("how", [Closing.WITHDRAWN, Closing.TIMED_OUT])
+def test_an_event_whose_wait_is_closed_while_it_is_matched_goes_to_the_next_in_every_order(
+    played: Any, lock: Any, how: Closing, held: bool
+) -> None:
+    def tell(it: Tale, dies: bool) -> Any:
+        record = waiting(it)
+        closing = advance(record, closes=[close(1, how)])
+
+        async def closes(store: PostgresStore) -> None:
+            await store.apply([closing])
+            await store.match(100)
+
+        def check() -> None:
+            if dies:
+                it.repaired()
+                it.call(it.store.apply([closing]))
+            assert it.next_wait() == [it.id]
+
+        sides: list[Act] = [closes, lambda store: store.match(100)]
+        if held:
+            sides.append(lock("SELECT 1 FROM romulus.waits WHERE correlation_id = %s FOR UPDATE", it.id))
+        return sides, check
+
+    assert played(tell, 3 if held else 2, mortal=() if held else (0, 1)) > 20
