@@ -14,7 +14,7 @@ from romulus.core.transition import Verdict
 from romulus.store.postgres import migrate, place_of
 from romulus.store.postgres.pool import Pool
 from tests.cli.terminal import romulus_here
-from tests.postgres.kit import opened
+from tests.postgres.kit import Died, blocked, dies_at, opened
 from tests.postgres.server import Database
 from tests.store.kit import MovableHost, advance, claim, entry, register, start
 
@@ -131,6 +131,57 @@ async def test_a_worker_goes_on_while_the_schema_is_migrated_under_it(own: Datab
         await start(store, "r3")
         assert [r.run.id for r in (await claim(store)).records] == ["r3"]
     host.close()
+
+
+async def test_a_migration_that_has_to_wait_for_somebody_holds_up_no_worker(own: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for a table has everybody who comes later wait behind it."""
+    host = MovableHost()
+    async with opened(own.url, host) as store:
+        (await register(store, host)).close()
+        await start(store, "r1", "r2")
+        (record, other) = (await claim(store)).records
+        for name, value in {"MIGRATIONS": (*migrate.MIGRATIONS, [ADDED]), "VERSION": migrate.VERSION + 1, "PAUSE_S": 0.1}.items():
+            monkeypatch.setattr(migrate, name, value)
+        with own.server.connect(own.name) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT count(*) FROM romulus.runs")
+            migrating = asyncio.ensure_future(open_and_close(own.url))
+            for transition in (advance(record, entry(0)), advance(other, entry(0))):
+                await blocked(own, 1)
+                assert await store.apply([transition]) == [Verdict.APPLIED]
+            assert not migrating.done()
+            reader.execute("COMMIT")
+        await migrating
+    host.close()
+    assert own.execute("SELECT value FROM romulus.meta WHERE name = 'version'") == [(str(migrate.VERSION),)]
+
+
+@pytest.mark.parametrize("point", ["schema.migrate.done", "schema.mark"])
+async def test_of_a_migration_whose_process_dies_nothing_is_left_and_the_next_one_does_it_all(own: Database, point: str) -> None:
+    host = MovableHost()
+    host.at_point = dies_at(point)
+    with pytest.raises(Died):
+        async with opened(own.url, host):
+            pass
+    assert own.execute(CATALOGUE) == []
+
+    await open_and_close(own.url)
+    assert own.execute("SELECT count(*) FROM romulus.meta") == [(3,)]
+    host.close()
+
+
+async def test_a_migration_that_fails_is_undone_as_a_whole(own: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the version that the database says is behind what is there."""
+    await open_and_close(own.url)
+    own.execute(ADDED)
+    before = own.execute(CATALOGUE)
+    for name, value in {"MIGRATIONS": (*migrate.MIGRATIONS, ["CREATE TABLE romulus.more (key bigint)", ADDED]), "VERSION": 2}.items():
+        monkeypatch.setattr(migrate, name, value)
+
+    with pytest.raises(StoreSchemaError, match="the migration failed and was undone"):
+        await open_and_close(own.url)
+    assert own.execute(CATALOGUE) == before
+    assert own.execute("SELECT value FROM romulus.meta WHERE name = 'version'") == [("1",)]
 
 
 async def test_a_worker_claims_nothing_more_once_the_schema_needs_a_newer_release(own: Database, caplog: pytest.LogCaptureFixture) -> None:

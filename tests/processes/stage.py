@@ -139,6 +139,7 @@ class Stage:
     def __init__(self, directory: Path, client: romulus.AsyncClient, store: File | Tables) -> None:
         self.directory, self.client, self.store, self.url = directory, client, store, store.url
         self.processes: list[Process] = []
+        self.program = "romulus.cli"  # what `romulus …` is from now on
         found = os.environ.get("PYTHONPATH")
         self.environment = {
             "ROMULUS_STORE": self.url, DIRECTORY: str(directory),
@@ -149,7 +150,7 @@ class Stage:
 
     def cli(self, *arguments: str, **environment: str) -> Process:
         """Start `romulus …`."""
-        return self.python("romulus.cli", *arguments, **environment)
+        return self.python(self.program, *arguments, **environment)
 
     def python(self, module: str, *arguments: str, **environment: str) -> Process:
         """Start `python -m MODULE …`."""
@@ -275,13 +276,15 @@ class Stage:
 
 on_both_stores = pytest.mark.parametrize("stage", ["sqlite", "postgres"], indirect=True)
 on_postgres = pytest.mark.parametrize("stage", ["postgres"], indirect=True)
+on_own_postgres = pytest.mark.parametrize("stage", ["own_postgres"], indirect=True)  # for tests that change more than rows
+DATABASES = {"postgres": "database", "own_postgres": "own_database"}
 
 
 @pytest.fixture
 async def stage(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
     """A store without workers, on SQLite unless the test says otherwise; what a test leaves running is killed."""
-    on_server = getattr(request, "param", "sqlite") == "postgres"
-    store = Tables(request.getfixturevalue("database")) if on_server else File(tmp_path / "romulus.db")
+    kind = getattr(request, "param", "sqlite")
+    store = File(tmp_path / "romulus.db") if kind == "sqlite" else Tables(request.getfixturevalue(DATABASES[kind]))
     async with romulus.AsyncClient(store.url) as client:
         made = Stage(tmp_path, client, store)
         try:

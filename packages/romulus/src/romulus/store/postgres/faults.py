@@ -13,11 +13,12 @@ from romulus.core.errors import ConfigurationError, StoreError, StoreUnavailable
 LOST: Final[tuple[type[BaseException], ...]] = (
     OSError, EOFError, TimeoutError, asyncio.TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError,
 )  # fmt: skip
+LOCKED: Final = "55P03"  # a lock was not given in time
 CLASH_STATES: Final = frozenset({"40001", "40P01"})  # serialization failure, deadlock: undone, try again at once
 # The server ends the session; where that falls beside COMMIT the transaction may have been applied.
 ENDED_STATES: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "25P03", "25P04"})
 # Undone for now: locks, statement timeouts, resources, a standby, missing rights, a pooler. All go away without a change of the request.
-WAIT_STATES: Final = frozenset({"55P03", "57014", "25006", "42501", "3F000", "42P01", "42P05", "26000"})
+WAIT_STATES: Final = frozenset({LOCKED, "57014", "25006", "42501", "3F000", "42P01", "42P05", "26000"})
 WAIT_CLASSES: Final = frozenset({"53", "57", "58", "08", "XX"})
 POOLED: Final = "a pooler in transaction mode stands between: leave `pooler=` out of the URL, or say pooler=transaction"
 REMEDIES: Final = {
@@ -27,7 +28,7 @@ REMEDIES: Final = {
     "53300": "the server has no connection left: raise max_connections, or lower `connections` in the URL's clients",
     "3F000": "the schema romulus is missing: run `romulus migrate`",
     "42P01": "a table of schema romulus is missing: run `romulus migrate`",
-    "55P03": "a lock was not given in time: another transaction holds the rows",
+    LOCKED: "a lock was not given in time: another transaction holds the rows",
     "42P05": POOLED,
     "26000": POOLED,
 }

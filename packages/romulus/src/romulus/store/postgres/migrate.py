@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
 from romulus.core.errors import ConfigurationError, StoreSchemaError, StoreUnavailable
 
-from .faults import state_of, text_of
+from .faults import LOCKED, state_of, text_of
 from .pool import DRIVER_ERRORS, Pool
 from .schema import COMPATIBLE, TABLES, VERSION
 from .session import OwnSession
@@ -18,6 +19,10 @@ MIGRATIONS: Final[tuple[Sequence[LiteralString], ...]] = (TABLES,)
 assert len(MIGRATIONS) == VERSION
 
 LOCK: Final[LiteralString] = "SELECT set_config('lock_timeout', '60s', true), pg_advisory_xact_lock(1383034229, -1)"
+# While a statement waits for a table, everybody who comes later waits behind it: it gives up soon, and all is tried again after a pause.
+BRIEFLY: Final[LiteralString] = "SET LOCAL lock_timeout = '300ms'"
+PAUSE_S: Final = 1.0
+TRIES_MAX: Final = 60
 # Read from the catalogue's tables: `to_regclass` answers from a cache that waiting for an advisory lock does not refresh.
 THERE: Final[LiteralString] = (
     "SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'romulus' AND "
@@ -145,9 +150,14 @@ def expected_columns() -> dict[str, str]:
     found: dict[str, str] = {}
     for table, body in re.findall(r"CREATE TABLE romulus\.(\w+) \((.*)\)", _text(), re.MULTILINE):
         for column, kind, constraint in re.findall(r"(?:^|, )(\w+) (bigint|integer|text|boolean|bytea)([^,]*)", body.strip()):
-            strict = "NOT NULL" in constraint or "IDENTITY" in constraint
-            found[f"{table}.{column}"] = kind + (" not null" if strict else "")
+            found[f"{table}.{column}"] = _kind(kind, constraint)
+    for table, column, kind, constraint in re.findall(r"ALTER TABLE romulus\.(\w+) ADD COLUMN (\w+) (\w+)([^,\n]*)", _text()):
+        found[f"{table}.{column}"] = _kind(kind, constraint)
     return found
+
+
+def _kind(kind: str, constraint: str) -> str:
+    return kind + (" not null" if "NOT NULL" in constraint or "IDENTITY" in constraint else "")
 
 
 def expected_indexes() -> set[str]:
@@ -172,14 +182,20 @@ def _number(meta: dict[str, str], name: str) -> int:
 
 
 async def _migrate(pool: Pool) -> None:
-    try:
-        await pool.write(_upgrade)
-    except DRIVER_ERRORS as error:
-        raise StoreSchemaError(f"{pool.place.shown}: the migration failed and was undone ({error})") from error
+    for left in reversed(range(TRIES_MAX)):
+        try:
+            return await pool.write(_upgrade)
+        except StoreUnavailable as error:
+            if not left or error.__cause__ is None or state_of(error.__cause__) != LOCKED:
+                raise
+        except DRIVER_ERRORS as error:
+            raise StoreSchemaError(f"{pool.place.shown}: the migration failed and was undone ({error})") from error
+        await asyncio.sleep(PAUSE_S)
 
 
 async def _upgrade(session: OwnSession) -> None:
     await session.rows("schema.lock", LOCK)
+    await session.plain("schema.briefly", BRIEFLY)
     meta = await _meta(session)  # again, under the lock: another process may have been first
     version = _number(meta or {}, "version")
     for number in range(version, VERSION):
