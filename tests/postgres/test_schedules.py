@@ -1,6 +1,6 @@
 """Every order of the statements of two or three connections: what was stored is matched, and what was deposited wakes its run.
 
-docs/explanation/waits.md says why; test_interleavings.py tells the races inside one statement as stories of their own.
+docs/explanation/states.md says why; test_interleavings.py tells the races inside one statement as stories of their own.
 """
 
 from __future__ import annotations
