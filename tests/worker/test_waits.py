@@ -11,6 +11,7 @@ import pytest
 
 import romulus
 from romulus.client import AsyncClient
+from romulus.host import RealHost
 from tests.worker.rig import World, eventually, world
 
 
@@ -325,6 +326,39 @@ async def test_a_def_step_is_told_that_its_outcome_is_no_longer_wanted(tmp_path:
 
         with pytest.raises(romulus.RunCancelled):
             await handle.result()
+
+
+async def test_the_timer_of_a_run_at_work_is_due_by_the_stores_clock_though_the_machine_slept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_store: str
+) -> None:
+    """While a machine is suspended its monotonic clock, and so the event loop's, stands still; the store's does not."""
+    at_work = asyncio.Event()
+
+    @romulus.step
+    async def works() -> None:
+        at_work.set()
+        await asyncio.Event().wait()
+
+    @romulus.workflow
+    async def limited() -> str:
+        try:
+            async with asyncio.timeout(3_600):
+                await works()
+        except TimeoutError:
+            return "out of time"
+        return "done"
+
+    async with world(tmp_path, limited, steps=[works]) as here:
+        await here.worker()
+        handle = await here.client.start(limited)
+        await at_work.wait()
+        if on_store == "sqlite":
+            monkeypatch.setattr(RealHost, "wall", lambda _: time.time_ns() // 1_000 + 7_200_000_000)
+        else:
+            assert World.database_used is not None
+            World.database_used.set_ahead(7_200_000_000)
+
+        assert await handle.result() == "out of time"
 
 
 async def test_many_timers_due_at_once_do_not_keep_other_work_waiting(tmp_path: Path) -> None:

@@ -417,11 +417,15 @@ class RunDriver:
         return any(seq >= 0 and deliveries.still_due(self, due, seq) for due, seq in self.dues)
 
     def _watch_dues(self) -> None:
-        """Have the earliest due time delivered when it comes."""
+        """Have the earliest due time delivered when it comes.
+
+        The store's clock says when that is: the loop's stands still while the machine sleeps, so it is looked at anew every poll.
+        """
         due = self.next_due()
         self._stop_timer()
         if due is not None:
-            self.timer = self.engine.host.call_later(due - self.engine.store.estimated_now(), self._due)
+            wait = due - self.engine.store.estimated_now()
+            self.timer = self.engine.host.call_later(min(wait, self.engine.settings.poll), self._due)
 
     def _due(self) -> None:
         self.timer = None

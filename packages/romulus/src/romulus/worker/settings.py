@@ -17,7 +17,7 @@ class WorkerSettings:
     activation_limit: int = 2 * SECOND  # one activation of workflow code
     activation_landing: int = 1 * SECOND  # how long the watchdog's throw may take to land
     grace: int = 10 * SECOND  # how long attempts may go on after SIGTERM
-    poll: int = 1 * SECOND  # how often due work is looked for when nothing else wakes the worker
+    poll: int = 1 * SECOND  # how often due work is looked for when nothing else wakes the worker or the run
     sweep: int = 700_000  # how often dead workers are looked for, so that a run goes on within a second of its lease's end
     runs_max: int = 2_000  # runs in memory with work in progress
     record_bytes_max: int = 256 * 1024 * 1024  # journal bytes of runs in memory with work in progress
