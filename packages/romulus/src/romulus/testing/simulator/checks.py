@@ -118,8 +118,15 @@ class Checks:
         if before.owner is not None:
             yield f"was claimed while {before.owner} owned it"
         due = before.wake_at
-        if (due is None or due > self._now()) and after.key not in then.wakes:
+        if (due is None or due > self._now()) and after.key not in then.wakes and not self._dealt(after.key, then):
             yield "was claimed before it was due"
+
+    def _dealt(self, run: int, then: Snapshot) -> bool:
+        """Return whether a wait of the run has got an event in this commit."""
+        return any(
+            wait.run == run and wait.event is not None and wait.key in then.waits and then.waits[wait.key].event is None
+            for wait in self.last.waits.values()
+        )
 
     def _writes(self, before: RunRow, after: RunRow, workers: set[str]) -> Iterator[str]:
         grew = after.position != before.position and after.generation == before.generation
