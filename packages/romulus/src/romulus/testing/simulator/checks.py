@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from romulus.core.machine import TABLE, TERMINAL, Change, RunStatus
+from romulus.core.pools import PoolState
 from romulus.core.record import Armed, HoldKind, Kind
 
 from .ledger import Effect, Ledger
-from .snapshot import EntryRow, Reader, RunRow, Snapshot, WaitRow
+from .snapshot import EntryRow, PoolRow, Reader, RunRow, Snapshot, WaitRow
 
 MoveOn = Callable[[str], None]
+SETTLED_ONCE = frozenset({Kind.STEP, Kind.TIMER, Kind.WAIT, Kind.CHILD, Kind.STARTED})  # a command has one outcome
 CLAIMED, FREE = RunStatus.RUNNING, RunStatus.PENDING
 STEPS: frozenset[tuple[str, str]] = frozenset(
     (before, after) for change, moves in TABLE.items() for before, after in moves.items() if change is not Change.RETRY
@@ -46,6 +48,7 @@ class Checks:
                 self._hung(known, run, process)
             elif any(entry.generation == run.generation_key for entry in after.entries):
                 self._broken(f"{run.id}: its journal grew and its row did not")
+        self._pools(before, after)
         self._journal(before, after)
         self._events(before, after)
         self._workers(before, after)
@@ -181,6 +184,27 @@ class Checks:
         last = self.numbers.get((run.generation_key, armed.seq), 0)
         return armed.number == last + 1 or (armed.number == last and (run.id, run.generation, armed.seq, last) not in self.begun)
 
+    def _pools(self, before: Snapshot, after: Snapshot) -> None:
+        for attempt in after.pools.values():
+            known = before.pools.get(attempt.key)
+            if known == attempt:
+                continue
+            run, number = after.generations[attempt.generation]
+            what = f"{after.runs[run].id}: attempt {attempt.number} of command {attempt.seq} in a pool"
+            if known is None and any(
+                e.seq == attempt.seq and e.kind == Kind.STEP for e in self._reader.journal.get(attempt.generation, ())
+            ):
+                self._broken(f"{what} is queued after its outcome")
+            if known is not None and known.fence > attempt.fence:
+                self._broken(f"{what}: its fence shrank")
+            if attempt.owner is not None and (known is None or known.owner != attempt.owner):
+                self._taken(what, known, attempt)
+                self.armed[after.runs[run].id, number, attempt.seq, attempt.number] = attempt.fence
+
+    def _taken(self, what: str, known: PoolRow | None, attempt: PoolRow) -> None:
+        if known is None or known.state != PoolState.QUEUED or attempt.fence <= known.fence:
+            self._broken(f"{what} is claimed and was {known}")
+
     # ---- the journal -----------------------------------------------------------------------------
 
     def _journal(self, before: Snapshot, after: Snapshot) -> None:
@@ -207,7 +231,7 @@ class Checks:
             self._broken(f"{what} is earlier than the entry before it")
         if entry.at > max(self.latest, entries[place - 1].at if place else 0):
             self._broken(f"{what} is from the future")
-        settled = [e for e in entries[:place] if e.seq == entry.seq and e.kind == entry.kind and entry.kind in ("step", "timer", "wait")]
+        settled = [e for e in entries[:place] if e.seq == entry.seq and e.kind == entry.kind and entry.kind in SETTLED_ONCE]
         if settled:
             self._broken(f"{what} settles what entry {settled[0].position} has settled")
         if entry.kind == Kind.STEP and (row.id, number, entry.seq, entry.attempt) not in self.armed:

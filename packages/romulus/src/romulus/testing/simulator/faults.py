@@ -9,6 +9,7 @@ from random import Random
 from typing import Any, Protocol
 
 from romulus.core.errors import CommitUnknown, StoreUnavailable
+from romulus.core.pools import PoolReport
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import Transaction
 from romulus.store.hub import Hub, Notice
@@ -31,6 +32,7 @@ WRITES = frozenset(
         "report",
     }
 )
+RELATED = frozenset({"close_children", "take_pool", "beat_pool", "lose_pool"})  # of children and pools
 FAULTY = WRITES | {"history", "workers", "operations_of"}
 LATE_MAX = 400_000  # µs until a commit whose answer was lost is applied after all
 
@@ -45,6 +47,7 @@ class Rates:
     doubled: float = 0.0  # of wake-ups and matches
     unanswered: str = ""  # name of a call that is carried out and whose answer is always lost
     probes: float = 0.0  # forged reports with one stale guard each
+    related: bool = False  # what is asked about children and pools fails too
 
     def calm(self) -> None:
         """End all faults."""
@@ -102,7 +105,7 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._inner, name)
-        return self._flaky(name, real) if name in FAULTY else real
+        return self._flaky(name, real) if name in FAULTY or (self._rates.related and name in RELATED) else real
 
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         """Write transitions, or lose the answer."""
@@ -111,6 +114,16 @@ class FaultyStore:
         if self._random.random() < self._rates.unknown:
             await self._lose(transitions)
         return await self._apply(transitions)
+
+    async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool]:
+        """Report how attempts ended, or lose the answer; now and then after forged reports, each with one stale guard."""
+        if self._rates.related:
+            self._refuse("report_pool")
+            await self._probe_pools(reports)
+        answer: Sequence[bool] = await self._inner.report_pool(reports)
+        if self._rates.related and self._random.random() < self._rates.unknown:
+            self._unknown("report_pool", "applied")
+        return answer
 
     async def transaction(self) -> Any:
         """Begin a transaction whose commit may lose its answer."""
@@ -142,7 +155,7 @@ class FaultyStore:
     def _flaky(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         async def call(*args: Any, **more: Any) -> Any:
             self._refuse(name)
-            lost = name in WRITES and (name == self._rates.unanswered or self._random.random() < self._rates.unknown / 4)
+            lost = name in WRITES | RELATED and (name == self._rates.unanswered or self._random.random() < self._rates.unknown / 4)
             if lost and name != self._rates.unanswered and self._random.random() < 0.5:
                 self._unknown(name, "not applied")
             answer = await real(*args, **more)
@@ -202,6 +215,13 @@ class FaultyStore:
             if verdict is Verdict.APPLIED:
                 self._audience.fail(f"a report was applied although its {_difference(true, forged)} is stale")
 
+    async def _probe_pools(self, reports: Sequence[PoolReport]) -> None:
+        for true in reports:
+            if self._random.random() < self._rates.probes:
+                for forged in (replace(true, fence=true.fence - 1), replace(true, owner=true.owner + "x")):
+                    if (await self._inner.report_pool([forged]))[0] and not (await self._inner.report_pool([true]))[0]:
+                        self._audience.fail("a report of a pool's attempt was applied although its fence or owner is stale")
+
 
 class FaultyTransaction:
     """The transaction of a transactional step, whose commit may lose its answer."""
@@ -235,6 +255,8 @@ def forgeries(true: Transition, host: SimHost) -> list[Transition]:
         replace(true, id=other + 2, revision=true.revision - 1, entries=_renamed(true, other + 2)),
         replace(true, id=other + 3, not_before=host.wall() + 10_000_000, entries=_renamed(true, other + 3)),
     ]
+    if true.taken:
+        forged.append(replace(true, id=other + 5, taken=[*true.taken, -1], entries=_renamed(true, other + 5)))
     if true.cancel_seq is not None:
         forged.append(replace(true, id=other + 4, cancel_seq=true.cancel_seq - 1, entries=_renamed(true, other + 4)))
     return forged
@@ -245,5 +267,5 @@ def _renamed(true: Transition, other: int) -> list[Any]:
 
 
 def _difference(true: Transition, forged: Transition) -> str:
-    names = ("owner", "fence", "revision", "not_before", "cancel_seq")
+    names = ("owner", "fence", "revision", "not_before", "cancel_seq", "taken")
     return ", ".join(name for name in names if getattr(true, name) != getattr(forged, name))

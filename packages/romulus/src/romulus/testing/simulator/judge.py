@@ -14,6 +14,7 @@ from .model import Model, fits
 from .people import Started
 from .snapshot import EntryRow, RunRow, Snapshot
 from .stage import Stage
+from .steps import ONCE
 
 
 class Judge:
@@ -85,7 +86,7 @@ class Judge:
         yield from self._bookings()
 
     def _at_most_once(self) -> Iterator[str]:
-        begun = Counter((e.run_id, e.generation, e.seq) for e in self._world.ledger.effects if e.step == "once")
+        begun = Counter((e.run_id, e.generation, e.seq) for e in self._world.ledger.effects if e.step in ONCE)
         for (run_id, _, seq), count in begun.items():
             run = self._people.runs[run_id]
             if count > 1 + run.releases + (1 if run.cancelled else 0):
@@ -131,7 +132,7 @@ class Judge:
     # ---- the rest --------------------------------------------------------------------------------
 
     def _left_over(self) -> Iterator[str]:
-        for table in ("waits", "attempts", "inbox"):
+        for table in ("waits", "attempts", "inbox", "pool_attempts"):
             ((count,),) = self._reader.rows(f"SELECT count(*) FROM {table}")  # noqa: S608 - a literal
             if count:
                 yield f"{count} rows of {table} are left although every run has ended"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from romulus.core.children import DEPTH_MAX
+
 from .programs import Node
-from .steps import ATTEMPTS
+from .steps import ATTEMPTS, LIMITED, ONCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,12 @@ class Model:
                 return Is("fits")
             case ["hang", _]:
                 return Is("went on")
-            case ["child", "left", _]:
-                return Is("left")
+            case ["child", "left" | "dropped" | "kept" as how, _]:
+                return Is(how)
+            case ["endless", _]:
+                return Is(DEPTH_MAX)
+            case ["role", _, each]:
+                return self.expect(each)
             case ["child", _, each]:
                 outcome = Model(lossy=True, stalled=True).expect(each)  # what it went through is its own
                 return OneOf((outcome, Is("child cancelled"), Is("child terminated")))
@@ -123,8 +129,8 @@ class Model:
                 raise ValueError(f"no such node: {node!r}")
 
     def _step(self, kind: str, label: str, fails: int) -> Pattern:
-        attempts = 1 if kind == "once" else ATTEMPTS
-        limited = kind in ("timed", "beating")
+        attempts = 1 if kind in ONCE else ATTEMPTS
+        limited = kind in LIMITED
         failed = Is("failed StepTimeout" if limited else "failed Boom")
         if kind == "stubborn" or fails < attempts:
             unsure = (self._lossy and fails) or (self._stalled and limited)

@@ -29,6 +29,7 @@ class Started:
     text: Node
     cancelled: bool = False  # a cancel was asked for: it may have been accepted
     terminated: bool = False
+    disturbed: bool = False  # a person has asked it to end, or to begin again
     releases: int = 0
     retries: int = 0
     forked_from: str | None = None
@@ -73,12 +74,12 @@ class People:
 
     async def cancel(self, run: Started) -> None:
         """Ask a run to end."""
-        run.cancelled = True
+        run.cancelled = run.disturbed = True
         await self.ask(lambda sim: sim.client.get(run.id).cancel("no longer wanted"))
 
     async def terminate(self, run: Started) -> None:
         """Stop a run."""
-        run.terminated = True
+        run.terminated = run.disturbed = True
         await self.allowed(lambda sim: sim.client.get(run.id).terminate("stop"))
 
     async def release(self, run: Started) -> None:
@@ -89,6 +90,7 @@ class People:
     async def retry(self, run: Started) -> None:
         """Begin a run that ended badly again."""
         run.retries += 1
+        run.disturbed = True
         self.to_send += [(run.id, name) for name in events(run.text) if (run.id, name) not in self.to_send]
         await self.allowed(lambda sim: sim.client.get(run.id).retry())
 

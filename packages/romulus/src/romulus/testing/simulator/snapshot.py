@@ -83,6 +83,19 @@ class EventRow(NamedTuple):
     run: int | None
 
 
+class PoolRow(NamedTuple):
+    """An attempt in a pool."""
+
+    key: int
+    run: int
+    generation: int
+    seq: int
+    number: int
+    state: str
+    owner: str | None
+    fence: int
+
+
 @dataclass(slots=True)
 class Snapshot:
     """All of it."""
@@ -90,6 +103,7 @@ class Snapshot:
     runs: dict[int, RunRow] = field(default_factory=dict[int, RunRow])
     waits: dict[int, WaitRow] = field(default_factory=dict[int, WaitRow])
     events: dict[int, EventRow] = field(default_factory=dict[int, EventRow])
+    pools: dict[int, PoolRow] = field(default_factory=dict[int, PoolRow])
     wakes: set[int] = field(default_factory=set[int])  # keys of runs that something was deposited for
     workers: dict[str, int] = field(default_factory=dict[str, int])  # ID to dead
     generations: dict[int, tuple[int, int]] = field(default_factory=dict[int, tuple[int, int]])  # key to (run key, number)
@@ -152,6 +166,7 @@ class Reader:
             _keyed(RunRow(*row) for row in self._all(f"SELECT {', '.join(RunRow._fields)} FROM runs")),
             _keyed(WaitRow(*row) for row in self._all("SELECT key, run, seq, name, event FROM waits")),
             _keyed(EventRow(*row) for row in self._all("SELECT arrival, id, name, state, run FROM events")),
+            _keyed(PoolRow(*row) for row in self._all(f"SELECT {', '.join(PoolRow._fields)} FROM pool_attempts")),
             {run for (run,) in self._all("SELECT run FROM wakes")},
             dict(self._all("SELECT id, dead FROM workers")),
             {key: (run, number) for key, run, number in self._all("SELECT key, run, number FROM generations")},

@@ -26,6 +26,7 @@ class Stage:
         self.people = People(world)
         self.servers: list[SimProcess] = []
         self.variants: tuple[str, ...] = VARIANTS[:1]  # releases of the code that workers have
+        self.pools: tuple[str, ...] = ("default",)  # that those serve which are started once it is calm
         self._leaving: list[Any] = []
         self._patience = CODE_LOOKS_MAX
 
@@ -38,7 +39,7 @@ class Stage:
         world.rates.calm()
         world.countdown.clear()
         for variant in self.variants:
-            self.servers.append(await world.boot_worker(variant, 20))
+            self.servers.append(await world.boot_worker(variant, 20, self.pools))
         while self.people.to_send:
             await self.people.send(*self.people.to_send.pop())
         end = world.loop.now + CALM_MAX

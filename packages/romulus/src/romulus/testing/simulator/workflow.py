@@ -7,17 +7,18 @@ import json
 from typing import Any
 
 from romulus.authoring.children import start
-from romulus.authoring.current import continue_as_new, now, patched, rng, uuid4
+from romulus.authoring.current import continue_as_new, current_run, now, patched, rng, uuid4
 from romulus.authoring.waiting import wait_for_event
 from romulus.authoring.workflow import workflow
-from romulus.core.errors import ActivationTimeout, ChildFailed, WaitTimeout
+from romulus.core.errors import ActivationTimeout, ChildFailed, TooDeep, WaitTimeout
 from romulus.core.instance import current
 
 from .ledger import Boom, active
 from .provider import write
-from .steps import STEPS, threaded, work
+from .steps import POOLED, STEPS, THREADED, work
 
 Node = list[Any]
+LEFT: dict[str, Any] = {"left": "cancel", "dropped": "terminate", "kept": "abandon"}  # what becomes of a child that is not awaited
 
 
 @workflow
@@ -52,6 +53,10 @@ async def perform(node: Node) -> Any:
             return hang(label)
         case ["child", how, each]:
             return await child(how, each)
+        case ["endless", level]:
+            return await endless(level)
+        case ["role", _, each]:
+            return await perform(each)
         case ["again", rest]:
             continue_as_new(program, json.dumps(rest))
         case _:
@@ -84,22 +89,42 @@ async def compose(node: Node) -> Any:
 
 
 async def child(how: str, node: Node) -> Any:
-    """Have a child carry out a node and say what came of it; one that is left ends with its parent."""
-    if how == "left":
-        return "left" if (await start(program, json.dumps(node))).id else "without an ID"
+    """Have a child carry out a node and say what came of it; one that is left, dropped or kept ends with its parent, or after it."""
+    text = json.dumps(node)
+    if how in LEFT:
+        return how if (await start(program.options(parent_close=LEFT[how]), text)).id else "without an ID"
     try:
-        outcome = await (await start(program, json.dumps(node))) if how == "handle" else await program(json.dumps(node))
+        match how:
+            case "handle":
+                outcome = await (await start(program, text))
+            case "chosen":
+                outcome = await (await start(program.options(id=chosen_id(node)), text))
+            case _:
+                outcome = await program(text)
     except ChildFailed as error:
         return f"child {error.status}"
     return json.loads(outcome)
 
 
+async def endless(level: int) -> int:
+    """Start itself as a child; return how far that goes."""
+    try:
+        return int(json.loads(await program(json.dumps(["endless", level + 1]))))
+    except TooDeep:
+        return level
+
+
+def chosen_id(node: Node) -> str:
+    """Return an ID for a child, of this run's own and the node's label."""
+    return f"{current_run().id.replace('~', '+')}-{node[1]}"
+
+
 async def attempt(kind: str, label: str, fails: int, millis: int) -> str:
     """Call a step and say what came of it."""
     try:
-        if kind == "threaded":
-            return await threaded.aio(label, fails, millis)
-        return await STEPS[kind](label, fails, millis)
+        if kind in THREADED:
+            return await THREADED[kind].aio(label, fails, millis)
+        return await {**STEPS, **POOLED}[kind](label, fails, millis)
     except Exception as error:  # noqa: BLE001 - whatever a step raises is a result here
         return f"failed {type(error).__name__}"
 

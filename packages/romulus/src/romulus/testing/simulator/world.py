@@ -26,7 +26,7 @@ from .plain import plain
 from .process import ProcessDied, SimCrash, SimProcess
 from .provider import OPERATIONS
 from .snapshot import Reader
-from .steps import STEPS, threaded
+from .steps import POOLED, STEPS, THREADED
 from .trace import Trace
 from .workflow import program
 
@@ -159,12 +159,12 @@ class World:
             outcome.set_exception(ProcessDied(process.name))
         return _await(outcome)
 
-    async def boot_worker(self, variant: str, concurrency: int) -> SimProcess:
+    async def boot_worker(self, variant: str, concurrency: int, pools: tuple[str, ...] = ("default",)) -> SimProcess:
         """Start a worker process. It may die on the way."""
         process = self.process("worker")
         self._variants[process.pid] = variant
         with contextlib.suppress(ProcessDied):
-            await self.call(process, self._serve(process, variant, concurrency))
+            await self.call(process, self._serve(process, variant, concurrency, pools))
         return process
 
     async def prepare(self) -> None:
@@ -186,10 +186,10 @@ class World:
         connection: Any = inner._writer.session.connection
         connection.execute(BOOKINGS).fetchall()
 
-    async def _serve(self, process: SimProcess, variant: str, concurrency: int) -> None:
+    async def _serve(self, process: SimProcess, variant: str, concurrency: int, pools: tuple[str, ...]) -> None:
         host = self.host(process)
         store = await self.store(process, host)
-        worker = Worker(store, host, registry(variant), concurrency=concurrency, settings=self.settings)  # type: ignore[arg-type]
+        worker = Worker(store, host, registry(variant), concurrency=concurrency, pools=pools, settings=self.settings)  # type: ignore[arg-type]
         self.workers[process.pid] = worker
         try:
             await worker.start()
@@ -236,7 +236,7 @@ _registries: dict[str, Registry] = {}
 def registry(variant: str) -> Registry:
     """Return what a worker of this release of the code can run."""
     if variant not in _registries:
-        made = _registries[variant] = Registry([program, plain], [*STEPS.values(), threaded, *OPERATIONS.values()])
+        made = _registries[variant] = Registry([program, plain], [*STEPS.values(), *POOLED.values(), *THREADED.values(), *OPERATIONS.values()])
         made.digests = dict.fromkeys(made.digests, f"sim:{variant}")
     return _registries[variant]
 
