@@ -15,6 +15,7 @@ from .schema import COMPATIBLE, TABLES, VERSION
 from .session import OwnSession
 
 # Number n leads from schema n - 1 to n. Additive within a major version: workers of the release before keep working.
+# What they do is kept on tape, and a schema is released with its tape: tests/postgres/released.
 MIGRATIONS: Final[tuple[Sequence[LiteralString], ...]] = (TABLES,)
 assert len(MIGRATIONS) == VERSION
 
