@@ -14,7 +14,7 @@ from romulus.core.commands import Cancelled, Continued, Failed, Returned, StepCa
 from romulus.core.errors import Mismatch, Undecodable, WaitTimeout
 from romulus.core.failures import dump_failure, load_failure
 from romulus.core.instance import Instance, current
-from romulus.core.record import Entry, Kind
+from romulus.core.record import ALONE, Entry, Kind
 from romulus.core.seeds import Seeds
 from romulus.core.values import Vault
 from tests.core.rig import SEEDS, START, Rig, replay, step, wait
@@ -597,3 +597,20 @@ def test_cancelling_an_ended_run_is_a_mismatch() -> None:
 
     with pytest.raises(Mismatch, match="recorded a cancel.*it has ended"):
         rig.instance.deliver(Entry(1, Kind.CANCEL, 1, "", 0, rig.instance.now, False, b"", b""), replaying=False)
+
+
+@pytest.mark.parametrize(("seq", "info"), [(1, ""), (2, ALONE)])
+def test_only_an_outcome_recorded_alone_may_meet_code_that_asks_for_it_no_more(seq: int, info: str) -> None:
+    async def gives_up() -> None:
+        paying = asyncio.ensure_future(pay(1))
+        await asyncio.sleep(0)
+        paying.cancel()
+        await asyncio.Event().wait()
+
+    instance = Rig(gives_up).start().instance
+    outcome = Entry(0, Kind.STEP, seq, "pay", 1, instance.now, False, b"1", b"", info)
+
+    with pytest.raises(Mismatch):
+        instance.deliver(outcome, replaying=True)
+    instance.deliver(outcome._replace(seq=1, info=ALONE), replaying=True)
+    assert instance.position == 1

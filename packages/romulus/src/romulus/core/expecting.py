@@ -48,6 +48,14 @@ def expected(instance: Instance, entry: Entry) -> Command:
     return command
 
 
+def given_up(instance: Instance, entry: Entry) -> bool:
+    """Return whether the code no longer asks for *entry*, which was recorded alone: an outcome before it made the code give it up."""
+    if entry.seq in instance.open or entry.seq > instance.seq:
+        return False
+    _check_follows(instance, entry)
+    return True
+
+
 def expect_unfinished(instance: Instance, entry: Entry) -> None:
     """Check that the code can still be cancelled.
 

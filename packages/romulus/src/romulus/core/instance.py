@@ -21,6 +21,7 @@ from .commands import (
     ChildCall,
     Command,
     Continued,
+    Failed,
     OperationCall,
     OperationSpec,
     Outcome,
@@ -37,7 +38,7 @@ from .handles import Timer
 from .info import RunInfo
 from .loop import Finalised, WorkflowLoop, refuse_finalisers
 from .patches import Patches
-from .record import Entry, Kind
+from .record import ALONE, Entry, Kind
 
 if TYPE_CHECKING:
     from random import Random
@@ -144,6 +145,9 @@ class Instance:
         command = None
         if entry.kind == "cancel":
             expecting.expect_unfinished(self, entry)
+        elif entry.info == ALONE and expecting.given_up(self, entry):
+            self._move(entry.at, entry.position + 1 + len(patches), patches, replaying)
+            return
         else:
             command = expecting.expected(self, entry)
             value = expecting.decoded(self, entry, command, value, UNSET)
@@ -173,6 +177,11 @@ class Instance:
     def refusal(self) -> NondeterminismRefused | None:
         """The first I/O or nondeterministic call that the loop refused the code, whatever became of the error."""
         return self.loop.refusal
+
+    @property
+    def broken(self) -> bool:
+        """Return whether the code has failed after the loop refused it something: it is to be mended, whatever it raised."""
+        return isinstance(self.outcome, Failed) and self.loop.refusal is not None
 
     def take_issued(self) -> list[Command]:
         """Return the commands asked for since the last call and still awaited, in order."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .machine import RunStatus
 from .operations import OperationRow
@@ -26,6 +26,9 @@ class Kind(StrEnum):
     OPERATION = "operation"  # an operation's outcome: its result, or why there is none (failed)
 
 
+ALONE: Final = "alone"  # Entry.info of a STEP that was recorded without having been delivered to the code
+
+
 class Entry(NamedTuple):
     """One journal entry: immutable once committed."""
 
@@ -39,7 +42,7 @@ class Entry(NamedTuple):
     body: bytes  # encoded value or failure, after the App's codec
     digest: bytes  # 8 bytes over kind, name and arguments, keyed by the seed in force when it was asked for
     # WAIT: JSON [event ID, received_at µs, correlation ID, event name]; CHILD: [run ID, status];
-    # OPERATION: [operation ID, state, sends, reason]
+    # OPERATION: [operation ID, state, sends, reason]; STEP: ALONE or ""
     info: str = ""
     fence: int = 0  # the claim that wrote it
     transition: int = 0  # the transition that wrote it

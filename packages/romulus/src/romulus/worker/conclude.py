@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from romulus.core.record import AttemptRow, HoldKind
 from romulus.core.seeds import Seeds
 from romulus.core.transition import CloseWait, Closing, NewGeneration, Transition
 
-from . import family, holding
+from . import family, holding, undelivered
 from .draft import Draft
 from .engine import CancelIn, Work
 from .operations import arming
@@ -94,11 +95,19 @@ def _quoted(name: str) -> str:
 
 def armed_text(driver: RunDriver) -> str:
     """Return the run row's list of attempts that may have begun: an earlier claim's until they are counted as lost."""
+    return _listed(driver.armed.values()) if driver.taken_up else driver.run.armed
+
+
+def begun_text(driver: RunDriver, known: Collection[int]) -> str:
+    """Return that list of a run that goes no further: what has not begun never will, and of *known* seqs it is recorded how they ended."""
     if not driver.taken_up:
         return driver.run.armed
-    if not driver.armed:
-        return ""
-    return "[" + ",".join(work.fragment for work in driver.armed.values()) + "]"
+    return _listed(work for seq, work in driver.armed.items() if work.begun and seq not in known)
+
+
+def _listed(works: Iterable[Work]) -> str:
+    fragments = ",".join(work.fragment for work in works)
+    return f"[{fragments}]" if fragments else ""
 
 
 def _advance(driver: RunDriver, draft: Draft) -> Transition | None:
@@ -124,6 +133,8 @@ def freed(driver: RunDriver, draft: Draft, excluded: str | None) -> Transition:
     An attempt that is cut off because this worker stops is not the run's fault: it keeps its number and counts against no limit,
     unless the step allows one attempt only, which the next claim holds.
     """
+    for seq in undelivered.keep(driver, draft):
+        del driver.armed[seq]
     for work in [work for work in driver.armed.values() if work.begun]:
         _cut_off(driver, draft, work)
     for seq in [seq for seq, work in driver.armed.items() if not work.begun]:
@@ -145,7 +156,9 @@ def _cut_off(driver: RunDriver, draft: Draft, work: Work) -> None:
 
 
 def _end(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
-    """Return the transition that ends the generation with what its code came to."""
+    """Return the transition that ends the generation with what its code came to, or holds what ended for what it was refused."""
+    if driver.instance.broken:
+        return holding.held(driver, draft, HoldKind.REFUSED, f"{driver.instance.refusal}; deploy the mended code, then release it")
     _close_everything(driver, draft)
     vault = driver.engine.registry.vault
     try:
@@ -155,8 +168,6 @@ def _end(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
                 return _seal(driver, draft, Change.SUCCEED, result=result)
             case Continued():
                 return _seal(driver, draft, Change.CONTINUE, wake_at=0, begins=_next_generation(driver, outcome))
-            case Failed() if driver.instance.refusal is not None:
-                return holding.held(driver, draft, HoldKind.REFUSED, f"{driver.instance.refusal}; deploy the mended code, then release it")
             case Failed(body, ended_by):
                 return _fail(driver, draft, body, ended_by)
             case _:

@@ -165,6 +165,8 @@ def _cancel(driver: RunDriver, draft: Draft, cancel: CancelIn) -> None:
 def collect(driver: RunDriver, draft: Draft) -> None:
     """Take up what the code asked for and what it gave up."""
     patches(driver, draft)
+    if driver.instance.broken:
+        return  # the mended code may still ask for what this code gave up
     for command in driver.instance.take_issued():
         issued(driver, draft, command)
     for command in driver.instance.take_withdrawn():

@@ -33,7 +33,8 @@ class RunDriver:
 
     # fmt: off
     __slots__ = (
-        "_later", "_patches", "armed", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues", "engine",
+        "_later", "_patches", "armed", "aside", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues",
+        "engine",
         "generation", "gone", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent",
         "pool_fences", "pooled", "pools", "queue", "queued", "reservations", "reserved", "rows", "run", "sealed", "starting", "taken_up",
         "timer", "unpooled", "unstarted", "waiting_slot", "waits", "warned",
@@ -47,6 +48,7 @@ class RunDriver:
         self.instance = instance
         self.digest = engine.registry.digests[record.run.workflow, record.run.version]
         self.queue: deque[Delivery] = deque()  # arrived, not delivered yet
+        self.aside: Sequence[Delivery] = ()  # arrived too, and not part of the turn under way
         self.queued: deque[Command] = deque()  # steps waiting for a slot
         self.armed: dict[int, Work] = {}  # by seq
         self.rows: dict[int, AttemptRow] = {}  # by seq: commands that failed or were lost before
@@ -236,8 +238,10 @@ class RunDriver:
         draft = Draft(self.engine.next_transition_id())
         arrived, cancels = self.queue, [each for each in self.queue if isinstance(each, CancelIn)]
         self.queue = deque[Delivery]([outcome, *cancels])  # the others wait: if this commit is undone they are not
+        self.aside = [each for each in arrived if not isinstance(each, CancelIn)]
         transition = self._make(draft)
-        self.queue.extend(each for each in arrived if not isinstance(each, CancelIn))
+        self.queue.extend(self.aside)
+        self.aside = ()
         if transition is None:
             return None
         self.in_flight = draft
@@ -302,7 +306,7 @@ class RunDriver:
         run = self.run
         run.revision += 1
         run.position, run.status, run.last_transition, run.digest = transition.position, transition.status, transition.id, transition.digest
-        run.wake_at = transition.wake_at
+        run.wake_at, run.armed = transition.wake_at, transition.armed
         if draft.attributes is not None:
             run.attributes = draft.attributes
         self.bytes += draft.bytes
@@ -327,8 +331,8 @@ class RunDriver:
             return
         if not self.engine.owner.stopping:
             self._begin(draft.arms)
-            self.turn()
-        elif not self.any_begun():
+        self.turn()
+        if self.engine.owner.stopping and not self.any_begun():
             self.give_back()
 
     def any_begun(self) -> bool:
@@ -354,6 +358,7 @@ class RunDriver:
     def _over(self, transition: Transition) -> None:
         """The claim ended with the transition: leave memory, or stay cached while parked."""
         engine, run = self.engine, self.run
+        engine.operations.salvage(self, None)
         self.leave_work()
         self.gone = True
         if run.status is not RunStatus.WAITING:

@@ -11,6 +11,7 @@ from romulus.core.record import HoldKind
 from romulus.core.text import escaped
 from romulus.core.transition import Transition
 
+from . import undelivered
 from .draft import Draft
 
 if TYPE_CHECKING:
@@ -31,13 +32,17 @@ def why(driver: RunDriver, error: BaseException) -> tuple[HoldKind, str]:
 
 
 def held(driver: RunDriver, draft: Draft, kind: HoldKind, reason: str) -> Transition:
-    """Return the transition that records what the draft holds and holds the run."""
-    from .conclude import armed_text
+    """Return the transition that records what the draft holds, and how attempts ended meanwhile, and holds the run."""
+    from .conclude import begun_text
 
     draft.outcomes_only()
+    return _hold(driver, draft, kind, reason, begun_text(driver, undelivered.keep(driver, draft)))
+
+
+def _hold(driver: RunDriver, draft: Draft, kind: HoldKind, reason: str, armed: str) -> Transition:
     excluded = f"{driver.run.excluded} {driver.digest}".strip() if kind is HoldKind.CODE else None
     return draft.seal(
-        driver.run, driver.engine.owner.id, Change.HOLD, armed_text(driver),
+        driver.run, driver.engine.owner.id, Change.HOLD, armed,
         cancel_seq=driver.cancel_seen, digest=driver.run.digest, hold=(kind, escaped(reason)), excluded=excluded,
         parent=driver.parent, operates=driver.operates, pooled=driver.pools,
     )  # fmt: skip
@@ -60,16 +65,17 @@ def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error
     """Return what to write instead of a transition that alone makes the store raise: its outcomes, else the hold alone."""
     reason = f"what the run did next cannot be committed: {error}"
     again = Draft(driver.engine.next_transition_id())
-    if transition.change is not Change.HOLD:
-        again.entries.extend(entry._replace(transition=again.id) for entry in transition.entries)
-        again.settled.extend(transition.settled)
-        again.taken.extend(transition.taken)
-        again.marks.extend(transition.marks)
-        again.forsaken.extend(draft.forsaken)
-        again.closes.extend(draft.closes)
-        again.returned.extend(draft.returned)
-        again.attempts.update({seq: row for seq, row in draft.attempts.items() if seq in draft.returned})
-        again.not_before, again.progressed = transition.not_before, transition.progressed
+    if transition.change is Change.HOLD:
+        return _hold(driver, again, HoldKind.COMMIT, reason, driver.run.armed)  # what cannot be recorded counts as lost
+    again.entries.extend(entry._replace(transition=again.id) for entry in transition.entries)
+    again.settled.extend(transition.settled)
+    again.taken.extend(transition.taken)
+    again.marks.extend(transition.marks)
+    again.forsaken.extend(draft.forsaken)
+    again.closes.extend(draft.closes)
+    again.returned.extend(draft.returned)
+    again.attempts.update(draft.attempts)
+    again.not_before, again.progressed = transition.not_before, transition.progressed
     return held(driver, again, HoldKind.COMMIT, reason)
 
 

@@ -1,4 +1,4 @@
-"""Saves the outcomes of a refused transition: what a step did is recorded although what followed from it may not be."""
+"""Saves what attempts came to in a refused transition: what a step did is recorded although what followed from it may not be."""
 
 from __future__ import annotations
 
@@ -7,50 +7,56 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from romulus.core.machine import Change, after
-from romulus.core.record import Entry, Kind, Record
+from romulus.core.record import AttemptRow, Entry, Kind, Record
 from romulus.core.transition import Transition
 
-from .engine import Engine, Outcome
+from .engine import Engine
 from .takeup import parse_armed
+from .undelivered import Known, alone, in_hand
 
 if TYPE_CHECKING:
     from .driver import RunDriver
 
 
-def finished(driver: RunDriver, refused: Transition | None) -> list[Entry]:
-    """Return the step outcomes that a driver about to be dropped has in hand: of its refused transition, and queued behind it."""
-    entries = [entry for entry in refused.entries if entry.kind == Kind.STEP] if refused is not None else []
-    queued = [delivery for delivery in driver.queue if isinstance(delivery, Outcome)]
-    return entries + [_entry(driver, outcome) for outcome in queued]
+def finished(driver: RunDriver, refused: Transition | None) -> list[Known]:
+    """Return how attempts ended that a driver about to be dropped has in hand: of its refused transition, and queued behind it."""
+    queued = in_hand(driver)
+    if refused is None:
+        return queued
+    return [*(entry for entry in refused.entries if entry.kind == Kind.STEP), *refused.attempts, *queued]
 
 
-def outcomes_alone(engine: Engine, entries: Sequence[Entry], record: Record) -> Transition | None:
-    """Return the transition that records the first of *entries* alone under the claim of *record*; None: there is none to save.
+def outcomes_alone(engine: Engine, known: Sequence[Known], record: Record, *, leaves: bool = False) -> Transition | None:
+    """Return the transition that records *known* alone under the claim of *record*; None: there is nothing to save.
 
-    It must be the outcome of an attempt that the record lists as armed: the code awaits that, as far as the record goes. What it
-    awaits after that outcome only the code can say, so the others count as lost attempts.
+    *leaves*: the run is given back with it, also with nothing to save.
+
+    Each must be the end of an attempt that the record lists as armed: the code awaits that, as far as the record goes. What it
+    awaits after one of these outcomes only the code can say: a replay leaves out what it has given up by then.
     """
     run = record.run
     armed = parse_armed(run.armed)
-    listed = {(attempt.seq, attempt.number, attempt.digest) for attempt in armed}
-    outcomes = [entry for entry in entries if (entry.seq, entry.attempt, entry.digest.hex()) in listed][:1]
-    if not outcomes:
+    listed = {(attempt.seq, attempt.number, attempt.digest): attempt.seq for attempt in armed}
+    saved: dict[int, Known] = {}
+    for each in known:
+        if _attempt(each) in listed:
+            saved.setdefault(each.seq, each)
+    if not saved and not leaves:
         return None
-    settled = [entry.seq for entry in outcomes]
-    left = [attempt for attempt in armed if attempt.seq not in settled]
+    change = Change.FREE if leaves else Change.ADVANCE
+    entries = alone((each for each in saved.values() if isinstance(each, Entry)), run.position)
+    left = [attempt for attempt in armed if attempt.seq not in saved]
     return Transition(
         engine.next_transition_id(), run.key, run.generation_key, run.id, engine.owner.id, run.fence, run.revision,
-        Change.ADVANCE, after(run.status, Change.ADVANCE, run.id), run.position + len(outcomes),
-        json.dumps(left, separators=(",", ":")) if left else "", _renumbered(outcomes, run.position),
-        progressed=True, digest=run.digest, settled=settled,
+        change, after(run.status, change, run.id), run.position + len(entries),
+        json.dumps(left, separators=(",", ":")) if left else "", entries,
+        progressed=bool(entries), wake_at=0 if leaves else None, digest=run.digest,
+        attempts=[each for each in saved.values() if isinstance(each, AttemptRow)],
+        settled=[entry.seq for entry in entries], parent=record.parent or record.operates or record.pooled,
     )  # fmt: skip
 
 
-def _entry(driver: RunDriver, outcome: Outcome) -> Entry:
-    command = outcome.work.command
-    at = max(driver.instance.now, driver.engine.store.estimated_now())
-    return Entry(0, Kind.STEP, command.seq, command.name, outcome.work.number, at, outcome.failed, outcome.body, command.digest)
-
-
-def _renumbered(entries: Sequence[Entry], position: int) -> list[Entry]:
-    return [entry._replace(position=position + offset) for offset, entry in enumerate(entries)]
+def _attempt(known: Known) -> tuple[int, int, str]:
+    if isinstance(known, Entry):
+        return known.seq, known.attempt, known.digest.hex()
+    return known.seq, known.number, known.digest

@@ -15,9 +15,9 @@ from romulus.authoring.resource import ResourceSet
 from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.machine import RunStatus
 from romulus.core.ports import Host
-from romulus.core.record import Entry, HoldKind, Record, Run, WorkerRow
+from romulus.core.record import HoldKind, Record, Run, WorkerRow
 from romulus.core.transition import Transition, Verdict
-from romulus.store.contract import Lease, Store
+from romulus.store.contract import BatchRejected, Lease, Store
 
 from .claiming import Claimer
 from .committer import Committer
@@ -37,6 +37,7 @@ from .salvage import finished, outcomes_alone
 from .settings import WorkerSettings
 from .slots import Slots
 from .transactional import Transactional
+from .undelivered import Known
 from .watchdog import Watchdog
 
 log = logging.getLogger("romulus.worker")
@@ -87,6 +88,7 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._registering = asyncio.Lock()
+        self.anew: set[int] = set()  # keys of runs that are taken anew, or held unopened
 
     # ---- life ------------------------------------------------------------------------------------
 
@@ -189,11 +191,11 @@ class Worker:
 
     def rebuild(self, driver: RunDriver, refused: Transition | None = None) -> None:
         """Take a run again whose transition was refused; it is lost if its claim is no longer ours."""
-        outcomes = finished(driver, refused)
+        known = finished(driver, refused)
         self.engine.operations.salvage(driver, refused)
         driver.drop()
+        self._take_anew(driver.run, known)
         self.memory.leave(driver)
-        self._spawn(self._reclaim(driver.run, outcomes), f"reclaim {driver.run.id}")
 
     def has_other_code(self, run: Run, excluded: str) -> bool:
         """Return whether another live worker has code for the run that it has not excluded."""
@@ -266,18 +268,40 @@ class Worker:
         self.engine.pools.drop()
         await self._register()
 
-    async def _reclaim(self, run: Run, outcomes: Sequence[Entry] = ()) -> None:
-        """Take a new fence; save the outcomes that the dropped driver had in hand; rebuild from the record."""
+    async def _reclaim(self, run: Run, known: Sequence[Known] = ()) -> None:
+        """Take a new fence; save how the attempts ended that the dropped driver had in hand; rebuild from the record."""
         record = await patient(self.host, self.settings.poll, lambda: self._new_fence(run))
-        if record is None or self.stopping:
+        if record is None:
             log.warning("run %r: claim %d is no longer the current one; what this worker did for it last was refused", run.id, run.fence)
-            self._freed.set()
+            self._not_anew(run)
             return
-        saved = outcomes_alone(self.engine, outcomes, record)
+        saved = outcomes_alone(self.engine, known, record, leaves=self.stopping)
         if saved is not None:
-            self.engine.committer.submit(saved, lambda _: self._spawn(self._reclaim(record.run), f"reclaim {run.id}"))
+            self.engine.committer.submit(saved, lambda verdict: self._saved(record.run, known, saved, verdict))
         else:
-            self.host.call_soon(self.loader.rebuild if record.run.position else self.loader.take, record)
+            self.host.call_soon(self._taken_anew, record)
+
+    def _saved(self, run: Run, known: Sequence[Known], saved: Transition, verdict: Verdict | BatchRejected) -> None:
+        """Rebuild with what is saved; where something else was written to the run meanwhile, save it once more."""
+        if saved.status is not RunStatus.RUNNING and (verdict is Verdict.APPLIED or not saved.entries):
+            self._not_anew(run)
+        else:
+            self._take_anew(run, known if verdict is Verdict.REFUSED else ())
+
+    def _take_anew(self, run: Run, known: Sequence[Known] = ()) -> None:
+        self.anew.add(run.key)
+        self._spawn(self._reclaim(run, known), f"reclaim {run.id}")
+
+    def _taken_anew(self, record: Record) -> None:
+        self._not_anew(record.run)
+        if record.run.position:
+            self.loader.rebuild(record)
+        else:
+            self.loader.take(record)
+
+    def _not_anew(self, run: Run) -> None:
+        self.anew.discard(run.key)
+        self._freed.set()
 
     async def _new_fence(self, run: Run) -> Record | None:
         """Take a new fence under the very claim that was refused: this worker may have taken the run anew meanwhile."""
@@ -296,13 +320,15 @@ class Worker:
     def _unopened(self, record: Record, error: BaseException) -> None:
         """Hold a run whose arguments cannot be decoded here."""
         transition = unopened(self.engine, record, HoldKind.CODE, str(error))
+        self.anew.add(record.run.key)
         self.engine.committer.submit(transition, lambda verdict: self._held_unopened(record, verdict))
 
     def _held_unopened(self, record: Record, verdict: object) -> None:
         if verdict is Verdict.APPLIED:
+            self._not_anew(record.run)
             self.store.hub.changed(record.run.namespace, record.run.id)
         else:  # nobody else would ever take it up while this worker lives
-            self.host.call_later(self.settings.poll, lambda: self._spawn(self._reclaim(record.run), f"reclaim {record.run.id}"))
+            self.host.call_later(self.settings.poll, self._take_anew, record.run)
 
     # ---- bounds ------------------------------------------------------------------------------------
 
@@ -328,7 +354,7 @@ class Worker:
             self._freed.set()
 
         handle = self.host.call_later(limit, end)
-        while (self.memory.active or self.engine.pools.busy) and not over:
+        while (self.memory.active or self.anew or self.engine.pools.busy) and not over:
             self._freed.clear()
             self._give_back(lambda driver: not driver.armed)
             await self._freed.wait()
