@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from romulus.core.errors import CommitUnknown
 from romulus.core.transition import Verdict
 from romulus.store.contract import BatchRejected
 from romulus.store.postgres import PostgresStore
-from tests.postgres.kit import opened
+from romulus.worker import Worker
+from tests.postgres.kit import blocked, opened, until
 from tests.postgres.proxy import proxied
 from tests.postgres.server import Database
 from tests.store.kit import MovableHost, advance, again, claimed, entry
@@ -70,10 +72,6 @@ async def test_a_lost_claim_rolls_the_writes_back(store: PostgresStore, database
 async def test_a_claim_lost_while_the_guard_waits_rolls_the_writes_back(
     store: PostgresStore, database: Database, host: MovableHost, bookings: Any
 ) -> None:
-    import asyncio
-
-    from tests.postgres.kit import blocked
-
     record = await claimed(store, host)
     transaction = await store.transaction()
     await transaction.connection.execute("INSERT INTO bookings VALUES ('x')")
@@ -144,6 +142,43 @@ async def test_a_run_with_transactional_steps_writes_each_once(database: Databas
     async with app.worker(concurrency=5), app.client() as client:
         assert await (await client.start(booking, "x")).result(timeout=20) == "x2"
     assert bookings() == ["x", "x2"]
+
+
+async def test_a_cancel_accepted_while_a_step_holds_its_transaction_is_told_with_the_steps_outcome(
+    store: PostgresStore, host: MovableHost, database: Database, bookings: Any
+) -> None:
+    """The code must not go on, or end, before it is told: its end would be refused, and with it what the step has written."""
+    began, may_end = asyncio.Event(), asyncio.Event()
+
+    @romulus.step(transaction=True)
+    async def slow(order: str) -> None:
+        await romulus.current_attempt().connection.execute("INSERT INTO bookings VALUES ($1)", order)
+        began.set()
+        await may_end.wait()
+
+    @romulus.workflow
+    async def books(order: str) -> None:
+        await slow(order)
+        await romulus.wait_for_event("never")
+
+    app = romulus.App(database.url, workflows=[books], steps=[slow])
+    worker = Worker(store, host, app.registry)
+    await worker.start()
+    async with app.client() as client:
+        handle = await client.start(books, "x")
+        await began.wait()
+        (driver,) = worker.memory.active.values()
+        assert await handle.cancel() == "accepted"
+        await until(lambda: driver.cancel_seen == 1)
+        may_end.set()
+        with pytest.raises(romulus.RunCancelled):
+            await handle.result(timeout=20)
+        history = await handle.history()
+    await worker.stop(0)
+
+    assert [entry.kind for entry in history] == ["step", "cancel"]
+    assert len(set(database.execute("SELECT transition FROM romulus.journal"))) == 1
+    assert bookings() == ["x"]
 
 
 async def test_the_steps_own_statements_are_planned_as_everybodys_are(store: PostgresStore) -> None:
