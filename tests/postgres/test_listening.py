@@ -9,11 +9,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from romulus.core.transition import Verdict
 from romulus.store.postgres import PostgresStore, listening
 from tests.postgres.kit import opened, until
 from tests.postgres.proxy import proxied
 from tests.postgres.server import Database
-from tests.store.kit import MovableHost, start
+from tests.store.kit import MovableHost, claimed, start, succeed
 
 LISTENER = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'romulus listen' AND datname = current_database()"
@@ -51,6 +52,19 @@ async def test_a_commit_of_another_process_is_heard(store: PostgresStore, databa
         await until(lambda: other.listening and hearer.heard > 0)
         before = hearer.heard
         await start(store, "r1")
+        await until(lambda: hearer.heard > before)
+
+
+async def test_the_commit_of_a_transactional_step_is_heard_if_others_wait_for_it(
+    store: PostgresStore, database: Database, host: MovableHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "POLL", 3600_000_000)
+    record = await claimed(store, host)
+    async with opened(database.url) as other, hearing(other) as hearer:
+        await until(lambda: other.listening and hearer.heard > 0)
+        before = hearer.heard
+        transaction = await store.transaction()
+        assert await transaction.commit(succeed(record)) is Verdict.APPLIED
         await until(lambda: hearer.heard > before)
 
 

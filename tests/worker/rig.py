@@ -41,7 +41,11 @@ class World:
         await store.open()
         registry = (app or self.app).registry
         worker = Worker(store, host, registry, concurrency=concurrency, pools=pools, settings=replace(QUICK, **settings))
-        await worker.start()
+        try:
+            await worker.start()
+        except BaseException:
+            await store.close()
+            raise
         self.workers.append(worker)
         self._hosts.append(host)
         return worker
@@ -67,6 +71,13 @@ class World:
         connection = apsw.Connection(str(self.path))
         connection.setbusytimeout(5_000)
         return connection
+
+    def make_table(self, columns: str) -> None:
+        """Make the user's own table, `bookings`, anew."""
+        place = "bookings" if World.database_used is None else "public.bookings"
+        with self.database() as database:
+            database.execute(f"DROP TABLE IF EXISTS {place}")
+            database.execute(f"CREATE TABLE {place} ({columns})")
 
     def rows(self, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
         """Return what a query finds."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import romulus
-from tests.worker.rig import world
+from tests.worker.rig import url_of, world
 
 CALLS: list[str] = []
 
@@ -40,7 +40,7 @@ async def c(n: int) -> int:
 
 def app_of(path: Path, function: Any) -> romulus.App:
     """Return an App whose workflow named "flow" is *function*: one deploy."""
-    return romulus.App(f"sqlite:///{path / 'romulus.db'}", workflows=[romulus.workflow(name="flow")(function)])
+    return romulus.App(url_of(path / "romulus.db"), workflows=[romulus.workflow(name="flow")(function)])
 
 
 async def old(n: int) -> int:

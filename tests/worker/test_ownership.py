@@ -50,8 +50,24 @@ async def flow(n: int) -> int:
     return await after(await gated(n))
 
 
+async def write(order: str) -> None:
+    """Insert a row of the user's through the attempt's connection, whichever store's it is."""
+    connection = romulus.current_attempt().connection
+    if isinstance(connection, apsw.Connection):
+        connection.execute("INSERT INTO bookings VALUES (?)", (order,))
+    else:
+        await connection.execute("INSERT INTO bookings VALUES ($1)", order)
+
+
 @romulus.step(transaction=True)
-def book(order: str) -> str:
+async def book(order: str) -> str:
+    note("book")
+    await write(order)
+    return order
+
+
+@romulus.step(transaction=True)
+def book_in_thread(order: str) -> str:
     note("book")
     romulus.current_attempt().connection.execute("INSERT INTO bookings VALUES (?)", (order,))
     return order
@@ -60,7 +76,7 @@ def book(order: str) -> str:
 @romulus.step(transaction=True, retry=romulus.Retry(max_attempts=2, initial=0.01))
 async def overbook(order: str) -> str:
     note("overbook")
-    romulus.current_attempt().connection.execute("INSERT INTO bookings VALUES (?)", (order,))
+    await write(order)
     if romulus.current_attempt().number == 1:
         raise RuntimeError("full")
     return order
@@ -68,13 +84,19 @@ async def overbook(order: str) -> str:
 
 @romulus.workflow
 async def booking(order: str) -> str:
-    await book.aio(order)
+    await book(order)
+    return await overbook(order + "2")
+
+
+@romulus.workflow
+async def thread_booking(order: str) -> str:
+    await book_in_thread.aio(order)
     return await overbook(order + "2")
 
 
 @romulus.workflow
 async def two_bookings(order: str) -> list[str]:
-    return list(await asyncio.gather(book.aio(order), book.aio(order + "b"), after_text(order)))
+    return list(await asyncio.gather(book(order), book(order + "b"), after_text(order)))
 
 
 @romulus.step
@@ -171,33 +193,51 @@ async def test_a_run_that_kills_its_workers_is_claimed_alone_and_then_held(tmp_p
 
 async def test_a_transactional_step_writes_with_its_outcome_or_not_at_all(tmp_path: Path) -> None:
     async with world(tmp_path, booking) as w:
-        with w.database() as database:
-            database.execute("CREATE TABLE bookings (id TEXT)")
+        w.make_table("id TEXT")
         await w.worker()
         assert await (await w.client.start(booking, "x")).result(timeout=20) == "x2"
         assert w.rows("SELECT id FROM bookings") == [("x",), ("x2",)]
     assert [(step, number) for step, number, _ in BODIES] == [("book", 1), ("overbook", 1), ("overbook", 2)]
 
 
+async def test_a_def_transactional_step_writes_with_its_outcome_or_is_refused_before_anything_is_claimed(
+    tmp_path: Path, on_store: str
+) -> None:
+    async with world(tmp_path, thread_booking) as w:
+        w.make_table("id TEXT")
+        handle = await w.client.start(thread_booking, "x")
+        if on_store == "sqlite":
+            await w.worker()
+            assert await handle.result(timeout=20) == "x2"
+            assert w.rows("SELECT id FROM bookings") == [("x",), ("x2",)]
+        else:
+            with pytest.raises(
+                romulus.ConfigurationError, match=r"book_in_thread: a step with transaction=True is `async def` on postgresql"
+            ):
+                await w.worker()
+            assert (BODIES, w.rows("SELECT count(*) FROM bookings")) == ([], [(0,)])
+
+
 async def test_transactional_steps_beside_others_all_end(tmp_path: Path) -> None:
     async with world(tmp_path, two_bookings) as w:
-        with w.database() as database:
-            database.execute("CREATE TABLE bookings (id TEXT)")
+        w.make_table("id TEXT")
         await w.worker()
         assert await (await w.client.start(two_bookings, "x")).result(timeout=20) == ["x", "xb", "x"]
 
 
 async def test_a_lost_claim_rolls_back_a_transactional_step(tmp_path: Path) -> None:
     async with world(tmp_path, booking) as w:
-        with w.database() as database:
-            database.execute("CREATE TABLE bookings (id TEXT)")
+        w.make_table("id TEXT")
         worker = await w.worker()
         # The claim changes hands between the step's writes and its commit: inside that very transaction the guard must see it.
         original = worker.store.transaction
 
         async def stolen() -> Any:
             transaction = await original()
-            transaction.connection.execute("UPDATE runs SET fence = fence + 1")
+            if isinstance(transaction.connection, apsw.Connection):
+                transaction.connection.execute("UPDATE runs SET fence = fence + 1")
+            else:
+                await transaction.connection.execute("UPDATE romulus.runs SET fence = fence + 1")
             return transaction
 
         worker.store.transaction = stolen  # type: ignore[method-assign]

@@ -21,7 +21,7 @@ from romulus.store import open_store
 from romulus.worker import Worker
 from romulus.worker.shadow import Shadow, Target, process
 from tests.worker import shadow_flows as flows
-from tests.worker.rig import QUICK, World, eventually, world
+from tests.worker.rig import QUICK, World, eventually, url_of, world
 
 pytestmark = pytest.mark.process
 ENOUGH = 30_000_000  # µs: far more than a comparison takes
@@ -37,7 +37,7 @@ def gate() -> asyncio.Event:
 async def shadowed(w: World, target: Target | None = None, **settings: Any) -> Shadow:
     """Start a worker in development mode."""
     host = RealHost()
-    store = open_store(f"sqlite:///{w.path}", host)
+    store = open_store(url_of(w.path), host)
     await store.open()
     registry = flows.app.registry
     shadow = Shadow(target or Target("tests.worker.shadow_flows", "app"), registry.digests)
@@ -196,7 +196,7 @@ async def test_an_app_that_cannot_be_imported_is_said_once_and_runs_go_on(tmp_pa
 async def test_code_that_changed_since_the_worker_started_is_not_compared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with world(tmp_path, *flows.WORKFLOWS) as w:
         host = RealHost()
-        store = open_store(f"sqlite:///{w.path}", host)
+        store = open_store(url_of(w.path), host)
         await store.open()
         registry = flows.app.registry
         digests = {**registry.digests, ("set_order", "1"): "another"}

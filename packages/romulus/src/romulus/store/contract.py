@@ -188,6 +188,7 @@ class Store(Protocol):
 
     url: str  # absolute, without a password
     hub: Hub  # in-process notices of this store object
+    thread_transactions: bool  # whether the connection of a transaction can be used from a thread: by `def` steps
 
     # ---- life ------------------------------------------------------------------------------
     async def open(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from romulus.authoring.refusal import install
 from romulus.authoring.registry import Registry
 from romulus.authoring.resource import ResourceSet
-from romulus.core.errors import CommitUnknown, StoreUnavailable
+from romulus.core.errors import CommitUnknown, ConfigurationError, StoreUnavailable
 from romulus.core.machine import RunStatus
 from romulus.core.ports import Host
 from romulus.core.record import HoldKind, Record, Run, WorkerRow
@@ -93,7 +93,12 @@ class Worker:
     # ---- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open resources, register, and begin to claim."""
+        """Open resources, register, and begin to claim.
+
+        Raises:
+            ConfigurationError: a `def` step writes in its transaction, and this store's connections are for `async def` alone.
+        """
+        self._refuse_threads()
         await self.resources.open()
         self._unrefuse = install()
         await self._register()
@@ -109,6 +114,15 @@ class Worker:
             self.claimer.start()
         served = [*sorted({name for name, _, _ in self.serves}), *(f"pool {pool}" for pool in self.engine.pools.pools)]
         log.info("worker %s serves %s", self.id, ", ".join(served) or "nothing")
+
+    def _refuse_threads(self) -> None:
+        """Such a body would call what it has to await: nothing would be written, and the step would succeed."""
+        unfit = [name for name, spec in self.engine.registry.steps.items() if spec.transaction and not spec.is_async]
+        if unfit and not self.store.thread_transactions:
+            raise ConfigurationError(
+                f"{', '.join(sorted(unfit))}: a step with transaction=True is `async def` on {self.store.url.partition(':')[0]}: the "
+                "connection is asyncpg's, whose methods are awaited"
+            )
 
     async def stop(self, grace: int | None = None) -> None:
         """Claim nothing more, un-arm what has not begun, let attempts finish for *grace* µs while renewing, then release."""

@@ -75,6 +75,8 @@ RESENDS_MAX: Final = 5  # times a start or send whose commit got no answer is re
 class PostgresStore:
     """The contract (`romulus.store.contract.Store`) on one PostgreSQL database."""
 
+    thread_transactions = False  # asyncpg's connection belongs to its loop
+
     def __init__(self, place: Place, host: Host) -> None:
         self.url = place.shown
         self.hub = Hub()
@@ -367,7 +369,7 @@ class PostgresStore:
 
     async def transaction(self) -> PostgresTransaction:
         """Begin a transaction for a transactional step."""
-        transaction = PostgresTransaction(self._steps, self._pool)
+        transaction = PostgresTransaction(self._steps, self._pool, self._notifier.soon)
         await transaction.begin()
         return transaction
 

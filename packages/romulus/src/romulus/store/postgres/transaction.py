@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import Any, Final, LiteralString
 
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import BatchRejected
 
-from .apply import STATEMENT_ERRORS, refuse, write_all
+from .apply import STATEMENT_ERRORS, concerns_others, refuse, write_all
 from .faults import is_lost, unavailable
 from .pool import DRIVER_ERRORS, Pool
 from .session import OwnSession
@@ -30,8 +31,9 @@ CLEAN: Final[LiteralString] = "CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQU
 class PostgresTransaction:
     """Holds one of the connections for steps from `begin` to `commit` or `rollback`."""
 
-    def __init__(self, steps: Pool, pool: Pool) -> None:
-        self._steps, self._pool = steps, pool
+    def __init__(self, steps: Pool, pool: Pool, told: Callable[[], object]) -> None:
+        """*told*: called when something was committed that others wait for."""
+        self._steps, self._pool, self._told = steps, pool, told
         self._stack = AsyncExitStack()
         self._session: OwnSession | None = None
         self._number = ""
@@ -70,6 +72,8 @@ class PostgresTransaction:
             raise
         if written:
             await self._leave(None)
+            if concerns_others(transition):
+                self._told()
             return Verdict.APPLIED
         await self.rollback()
         return Verdict.APPLIED if await refuse(self._pool, [transition]) else Verdict.REFUSED

@@ -52,6 +52,8 @@ CALLER_TRIES: Final = 20  # each waits LOCK_WAIT, and in turn with other writes:
 class SQLiteStore:
     """The contract (`romulus.store.contract.Store`) on one SQLite file."""
 
+    thread_transactions = True
+
     def __init__(self, place: Place, host: Host, *, lock_wait: int = LOCK_WAIT) -> None:
         self.url = "sqlite://" if place.memory else f"sqlite:///{place.path}"
         self.hub = Hub()
