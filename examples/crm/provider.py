@@ -2,7 +2,7 @@
 
 POST /plans        {"customer", "plan"}, Idempotency-Key  →  201, or 200 where the key is known, 422; a "reference" in the body, and no
                    key: every request is applied, and found under the reference
-GET  /plans/{key}  →  200, or 404 while nothing (that shows) was applied under the key
+GET  /plans/{key}  →  200, or 404 while nothing (that shows) was applied under the key, 503
 GET  /effects      →  how often each key was applied
 POST /behaviour    changes `Behaviour`, field by field
 """
@@ -32,6 +32,7 @@ class Behaviour:
     apply_later_s: float = 0.0  # answer nothing, and apply the write only after that time
     show_after_s: float = 0.0  # a write does not show in lookups before
     reject: int = 0  # answer 422
+    lookups_down: bool = False  # answer 503 to lookups
     honours_keys: bool = True  # one key is applied once
     key_lifetime_s: float = 1e9  # a key is forgotten after that
 
@@ -44,6 +45,7 @@ class Provider:
         self._lock = threading.Lock()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._database.execute("CREATE TABLE IF NOT EXISTS effects (key TEXT, customer TEXT, plan TEXT, at REAL)")
+        self._database.execute("CREATE TABLE IF NOT EXISTS contacts (key TEXT, what TEXT, at REAL)")
 
     def use(self, name: str) -> bool:
         """Return whether a counted behaviour is due, and count it down."""
@@ -51,6 +53,11 @@ class Provider:
             left: int = getattr(self.behaviour, name)
             setattr(self.behaviour, name, max(left - 1, 0))
             return left > 0
+
+    def log(self, key: str, what: str) -> None:
+        """Keep that somebody asked for a write, or for what became of it."""
+        with self._lock:
+            self._database.execute("INSERT INTO contacts VALUES (?, ?, ?)", (key, what, time.time()))
 
     def apply(self, key: str, customer: str, plan: str, *, once: bool = True) -> bool:
         """Apply a write; False: it is to be applied *once*, its key is known, and nothing is done."""
@@ -91,7 +98,12 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/effects":
             self._answer(200, self.provider.effects())
             return
-        found = self.provider.find(self.path.removeprefix("/plans/"))
+        key = self.path.removeprefix("/plans/")
+        self.provider.log(key, "lookup")
+        if self.provider.behaviour.lookups_down:
+            self._answer(503, {"error": "try again later"})
+            return
+        found = self.provider.find(key)
         self._answer(404, {"error": "nothing was applied under this key"}) if found is None else self._answer(200, found)
 
     def do_POST(self) -> None:
@@ -102,6 +114,7 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(200, {})
             return
         key, reference = self.headers.get("Idempotency-Key"), body.pop("reference", "")
+        self.provider.log(key or reference, "write")
         self._write(key or reference, body, once=key is not None)
 
     def _write(self, key: str, body: dict[str, str], *, once: bool) -> None:
