@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from romulus.authoring.registry import Registry
 from romulus.core.errors import StoreError
+from romulus.core.pools import PoolReport
 from romulus.core.transition import Transition
 from romulus.store.hub import Notice
 from romulus.store.sqlite import Place, SQLiteStore
@@ -137,6 +138,12 @@ class World:
         return SimHost(self.loop, process, self, self.fork_random(), namespace=namespace, delay_max=self.hop_max)
 
     async def store(self, process: SimProcess, host: SimHost) -> FaultyStore:
+    def was_reported(self, report: PoolReport) -> bool:
+        """Return whether how an attempt in a pool ended is in the record."""
+        assert self.reader is not None
+        sql = "SELECT 1 FROM pool_attempts WHERE key = ? AND fence = ? AND state = 'reported'"
+        return bool(self.reader.rows(sql, (report.key, report.fence)))
+
         """Return an open store of a process, with the faults of this world."""
         inner = SQLiteStore(Place(str(self.path)), host, lock_wait=0)
         await inner.open()
@@ -236,7 +243,8 @@ _registries: dict[str, Registry] = {}
 def registry(variant: str) -> Registry:
     """Return what a worker of this release of the code can run."""
     if variant not in _registries:
-        made = _registries[variant] = Registry([program, plain], [*STEPS.values(), *POOLED.values(), *THREADED.values(), *OPERATIONS.values()])
+        steps = [*STEPS.values(), *POOLED.values(), *THREADED.values(), *OPERATIONS.values()]
+        made = _registries[variant] = Registry([program, plain], steps)
         made.digests = dict.fromkeys(made.digests, f"sim:{variant}")
     return _registries[variant]
 
