@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from romulus.core.machine import Change
+from romulus.core.record import HoldKind
 from romulus.core.transition import Verdict
 from romulus.store.postgres import PostgresStore, listening
 from tests.postgres.kit import opened, until
 from tests.postgres.proxy import proxied
 from tests.postgres.server import Database
-from tests.store.kit import MovableHost, claimed, start, succeed
+from tests.store.kit import HELD, MovableHost, advance, claimed, register, start, succeed
 
 LISTENER = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'romulus listen' AND datname = current_database()"
@@ -66,6 +68,21 @@ async def test_the_commit_of_a_transactional_step_is_heard_if_others_wait_for_it
         transaction = await store.transaction()
         assert await transaction.commit(succeed(record)) is Verdict.APPLIED
         await until(lambda: hearer.heard > before)
+
+
+async def test_what_the_watchdog_writes_is_heard(
+    store: PostgresStore, database: Database, host: MovableHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "POLL", 3600_000_000)
+    record = await claimed(store, host)
+    lease = await register(store, host, "w2")
+    async with opened(database.url) as other, hearing(other) as hearer:
+        await until(lambda: other.listening and hearer.heard > 0)
+        before = hearer.heard
+        held = advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.HUNG, "stuck"))
+        assert await asyncio.to_thread(lease.apply, held) is Verdict.APPLIED
+        await until(lambda: hearer.heard > before)
+    await asyncio.to_thread(lease.close)
 
 
 async def test_everybody_looks_once_when_listening_has_begun(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError as FutureCancelled
 from typing import Any, Final, TypeVar, cast
 
@@ -25,7 +25,11 @@ CONNECTIONS: Final = 2  # a renewal does not wait for what the watchdog writes; 
 class PostgresLease:
     """Renews one worker's row; its calls block, and come from the lease thread and the watchdog's."""
 
-    def __init__(self, place: Place, host: Host, pooled: bool | None, worker_id: str, length: int, begun: int) -> None:
+    def __init__(
+        self, place: Place, host: Host, pooled: bool | None, worker_id: str, length: int, begun: int, told: Callable[[], object]
+    ) -> None:
+        """*told*: called on the store's loop when something was written that others may wait for."""
+        self._told = told
         self._host, self._worker_id, self._length, self._until = host, worker_id, length, begun + length
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="romulus-lease-connection", daemon=True)
@@ -49,7 +53,9 @@ class PostgresLease:
 
     def apply(self, transition: Transition) -> Verdict:
         """Write one transition from the lease's thread."""
-        return self._call(apply(self._pool, [transition]))[0]
+        verdict = self._call(apply(self._pool, [transition]))[0]
+        self._host.call_from_thread(self._told)
+        return verdict
 
     def close(self) -> None:
         """Close the lease's connection."""

@@ -218,7 +218,7 @@ class PostgresStore:
         self._pool.lock_ms = min(self._pool.lock_ms, lease // 10_000)
         begun = self._host.monotonic()
         await self._repeatable(lambda s: workers.register(s, worker, lease))
-        return PostgresLease(self._place, self._host, self._pool.pooled, worker.id, lease, begun)
+        return PostgresLease(self._place, self._host, self._pool.pooled, worker.id, lease, begun, self._notifier.soon)
 
     async def deregister(self, worker_id: str) -> None:
         """Remove a worker's row."""
