@@ -23,6 +23,7 @@ from tests.store.kit import (
     claimed,
     entry,
     free,
+    new_run,
     park,
     register,
     start,
@@ -120,6 +121,15 @@ async def test_workflows_are_claimed_in_turn(store: Store, w1: str) -> None:
     claimed = await ids(store, serves=[("a", "1", "d"), ("b", "1", "d")], limit=6)
 
     assert sorted(claimed) == ["a0", "a1", "a2", "a3", "b0", "b1"]
+
+
+async def test_ten_thousand_runs_due_at_once_keep_no_other_workflow_waiting(store: Store, w1: str) -> None:
+    await store.start([new_run(f"r{n}") for n in range(10_000)])
+    await start(store, "other", workflow="invoice")
+    serves = [("order", "1", "3.11:here"), ("invoice", "1", "3.11:here")]
+
+    assert "other" in [record.run.id for record in (await claim(store, w1, serves=serves, limit=2)).records]
+    assert len((await claim(store, w1, serves=serves, limit=500)).records) == 500
 
 
 async def test_a_level_of_priority_is_worth_ten_seconds(store: Store, host: MovableHost, w1: str) -> None:
