@@ -276,3 +276,13 @@ async def test_a_claim_comes_with_attempts_and_waits(store: Store, host: Movable
     assert [(w.seq, w.name, w.deposit) for w in anew.waits] == [(7, "paid", None)]
     assert await store.apply([advance(anew, entry(0), settled=[4])])
     assert (await again(store, anew)).attempts == []
+
+
+async def test_a_worker_is_told_what_it_owns_and_nothing_else(store: Store, host: MovableHost) -> None:
+    mine, other = await claimed(store, host, "mine", "w1"), await claimed(store, host, "other", "w2")
+    await start(store, "nobody's")
+
+    assert await store.owned("w1") == [(mine.run.key, mine.run.fence, "default", "mine")]
+    assert await store.owned("w2") == [(other.run.key, other.run.fence, "default", "other")]
+    await store.apply([free(mine)])
+    assert await store.owned("w1") == []

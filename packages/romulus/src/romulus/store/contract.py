@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from romulus.core.machine import RunStatus
 from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
@@ -58,6 +58,15 @@ class Claims:
     wakes: bool = True  # `wakes` of the owner's runs: `pulse`
     closing: bool = True  # children to be closed: `close_children`
     alone: bool = True  # due runs that lost `alone_after` claims or more
+
+
+class Owned(NamedTuple):
+    """A run and the claim that its owner has on it."""
+
+    key: int
+    fence: int
+    namespace: str
+    id: str
 
 
 @dataclass(slots=True)
@@ -323,6 +332,10 @@ class Store(Protocol):
 
     async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
         """Take a new fence on a run that *owner* still owns under *fence* and return its record; None: that claim is lost."""
+        ...
+
+    async def owned(self, owner: str) -> Sequence[Owned]:
+        """Return every run that *owner* owns."""
         ...
 
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:

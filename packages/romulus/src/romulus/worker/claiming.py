@@ -17,6 +17,7 @@ from .ending import end
 from .engine import Engine
 from .memory import Memory
 from .patience import forever
+from .settings import SECOND
 
 MATCH_MAX = 1_000  # rows of to_match a pass
 CLOSE_MAX = 200  # children asked to end in one transaction
@@ -45,6 +46,7 @@ class Claimer:
         self._next = 0  # µs to sleep before the next look
         self._due: int | None = None  # store µs of the earliest look asked for
         self._starved = False  # due work was left for want of room
+        self.begun = self.ended = 0  # looks
         self.alone: int | None = None  # key of the run that was claimed alone
         self.others: tuple[str, ...] = ()  # digests of other live workers
 
@@ -54,12 +56,21 @@ class Claimer:
         work = forever(self._engine.host, self._engine.settings.poll, "claiming", self._pass, over=lambda: self._stopped)
         self._task = self._engine.host.spawn(work, name="romulus-claimer")
 
-    async def stop(self) -> None:
-        """Claim nothing more. A cancellation that gets lost on the way costs one more look, never the stop."""
+    async def stop(self, *, at_once: bool = False) -> None:
+        """Claim nothing more. A claim under way may be answered yet, unless *at_once*.
+
+        A cancellation that gets lost on the way costs one more look, never the stop.
+        """
         self._stopped = True
         self._poked.set()
         if self._task is not None:
+            if not at_once:
+                await asyncio.wait([self._task], timeout=self._engine.settings.lease / 4 / SECOND)
             await end([self._task])
+
+    def holds(self, run: int) -> bool:
+        """Return whether a run was claimed and is about to be taken up."""
+        return run in self._given
 
     def poke(self) -> None:
         """Look soon."""
@@ -84,6 +95,7 @@ class Claimer:
     async def look(self) -> int:
         """Match, claim, wake and close once; return µs until the next look that nobody asks for."""
         engine = self._engine
+        self.begun += 1
         try:
             seen = await self._claim() or await self._match()
             if seen.wakes and (self._memory.active or self._given):
@@ -92,6 +104,8 @@ class Claimer:
         except CommitUnknown:
             engine.owner.doubt()  # wakes may be taken, or runs claimed, that nobody here knows of
             raise
+        finally:
+            self.ended += 1
         if seen.unmatched:
             self._poked.set()  # until a pass finds nothing left to match
         if seen.closing and await engine.store.close_children(CLOSE_MAX, partial(requests.ask_child, self._seed)) == CLOSE_MAX:

@@ -44,7 +44,7 @@ class Owner(Protocol):
         ...
 
     def attempt_over(self) -> None:
-        """An attempt of a pool is no longer worked here."""
+        """An attempt of a pool is no longer worked here, or a run no longer given back."""
 
     def let_go(self, driver: RunDriver) -> None:
         """The run is no longer in progress here: parked, ended, held, freed or lost."""

@@ -15,6 +15,7 @@ from .engine import Engine
 from .patience import forever
 from .pause import pause
 from .settings import SECOND
+from .strays import Strays
 
 log = logging.getLogger("romulus.worker")
 FREED = after(RunStatus.RUNNING, Change.FREE)
@@ -27,11 +28,11 @@ EXPIRE_EVERY = 60 * SECOND
 class Maintenance:
     """A sweep at a jittered interval, and notices of what other processes write."""
 
-    def __init__(self, engine: Engine, claimer: Claimer) -> None:
-        self._engine, self._claimer = engine, claimer
+    def __init__(self, engine: Engine, claimer: Claimer, strays: Strays) -> None:
+        self._engine, self._claimer, self._strays = engine, claimer, strays
         self._tasks: list[asyncio.Task[None]] = []
         self._others: list[WorkerRow] = []
-        self._expire_at = 0  # host's monotonic µs
+        self._expire_at = self._strays_at = 0  # host's monotonic µs
 
     def start(self) -> None:
         """Begin: one sweep at once, so that a run of a worker killed a moment ago goes on now."""
@@ -76,6 +77,12 @@ class Maintenance:
             pass
         self._expire_at = engine.host.monotonic() + EXPIRE_EVERY
 
+    async def _find_strays(self) -> None:
+        engine = self._engine
+        if engine.host.monotonic() >= self._strays_at:
+            self._strays_at = engine.host.monotonic() + engine.settings.stray
+            await self._strays.look()
+
     def has_other_code(self, run: Run, excluded: str) -> bool:
         """Return whether another live worker has code for the run that is not among *excluded*."""
         return any(
@@ -87,6 +94,7 @@ class Maintenance:
     async def _round(self) -> None:
         await self.sweep()
         await self.expire()
+        await self._find_strays()
         await pause(self._engine.host, int(self._engine.settings.sweep * (0.75 + 0.5 * self._engine.random01())))
 
     async def _listen(self) -> None:

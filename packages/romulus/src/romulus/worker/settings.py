@@ -19,6 +19,7 @@ class WorkerSettings:
     grace: int = 10 * SECOND  # how long attempts may go on after SIGTERM
     poll: int = 1 * SECOND  # how often due work is looked for when nothing else wakes the worker or the run
     sweep: int = 700_000  # how often dead workers are looked for, so that a run goes on within a second of its lease's end
+    stray: int = 5 * SECOND  # how often runs are looked for that are this worker's and that nobody in it holds
     runs_max: int = 2_000  # runs in memory with work in progress
     record_bytes_max: int = 256 * 1024 * 1024  # journal bytes of runs in memory with work in progress
     backlog_max: int = 5_000  # transitions waiting for the writer before claiming pauses

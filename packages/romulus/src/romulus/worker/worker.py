@@ -36,6 +36,7 @@ from .pools import PoolWorker
 from .salvage import finished, outcomes_alone
 from .settings import WorkerSettings
 from .slots import Slots
+from .strays import Strays
 from .transactional import Transactional
 from .undelivered import Known
 from .watchdog import Watchdog
@@ -80,7 +81,8 @@ class Worker:
         self.claimer = Claimer(
             self.engine, self.memory, self.loader.take, keep=self.loader.keep, loads=self.loader.loads, room=self._room
         )  # fmt: skip
-        self.maintenance = Maintenance(self.engine, self.claimer)
+        self.strays = Strays(self.engine, self.claimer, self._holds)
+        self.maintenance = Maintenance(self.engine, self.claimer, self.strays)
         self._keeper: LeaseKeeper | None = None
         self._lease: Lease | None = None
         self._unlisten: Callable[[], object] = _nothing
@@ -127,9 +129,10 @@ class Worker:
     async def stop(self, grace: int | None = None) -> None:
         """Claim nothing more, un-arm what has not begun, let attempts finish for *grace* µs while renewing, then release."""
         self.stopping = True
-        await self._quiet("stopping", self.store.mark_stopping(self.id))
+        await self._quiet("marked stopping", self.store.mark_stopping(self.id))
         await self.claimer.stop()
         await self.loader.stop()
+        await self._quiet("rid of runs that nobody in it holds", self.strays.clear())
         self._give_back(lambda driver: not driver.any_begun())
         await self._wait_for_runs(self.settings.grace if grace is None else grace)
         self._give_back(lambda driver: True)
@@ -159,7 +162,7 @@ class Worker:
         self.stopping = True
         if self.engine.observer is not None:
             await self.engine.observer.stop()
-        await self.claimer.stop()
+        await self.claimer.stop(at_once=True)
         await self.loader.stop()
         await self.maintenance.stop()
         await self.engine.committer.stop()
@@ -353,6 +356,11 @@ class Worker:
             return 0
         return min(settings.runs_max, 4 * self.engine.slots.limit) - len(self.memory.active) - self.loader.loading
 
+    def _holds(self, run: int) -> bool:
+        return (
+            run in self.memory.active or run in self.anew or run in self.strays.leaving or self.claimer.holds(run) or self.loader.loads(run)
+        )
+
     def _give_back(self, which: Callable[[RunDriver], bool]) -> None:
         for driver in tuple(self.memory.active.values()):
             if which(driver):
@@ -368,7 +376,7 @@ class Worker:
             self._freed.set()
 
         handle = self.host.call_later(limit, end)
-        while (self.memory.active or self.anew or self.engine.pools.busy) and not over:
+        while (self.memory.active or self.anew or self.strays.leaving or self.engine.pools.busy) and not over:
             self._freed.clear()
             self._give_back(lambda driver: not driver.armed)
             await self._freed.wait()
@@ -396,7 +404,7 @@ class Worker:
         try:
             await call
         except (StoreUnavailable, CommitUnknown) as error:
-            log.warning("worker %s could not be marked %s: %s", self.id, what, error)
+            log.warning("worker %s could not be %s: %s", self.id, what, error)
 
 
 def _nothing() -> None:

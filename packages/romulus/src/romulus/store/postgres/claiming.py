@@ -14,7 +14,7 @@ from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.core.machine import RunStatus
 from romulus.core.record import Record
-from romulus.store.contract import ClaimRequest, Claims
+from romulus.store.contract import ClaimRequest, Claims, Owned
 
 from .matching import HEAD, match
 from .matching import Queue as Match
@@ -175,6 +175,12 @@ async def reclaim(session: Session, run: int, owner: str, fence: int) -> Record 
     """Take a new fence on a run that *owner* still owns under *fence*; see `Store.reclaim`."""
     row = await session.row("reclaim", RECLAIM, run, owner, fence)
     return None if row is None else record_of(row)
+
+
+async def owned(session: Session, owner: str) -> list[Owned]:
+    """Return every run that *owner* owns; see `Store.owned`."""
+    rows = await session.rows("owned", "SELECT key, fence, namespace, id FROM romulus.runs WHERE owner = $1", owner)
+    return [Owned(*row) for row in rows]
 
 
 def turns(ready: dict[Queue, list[int]], limit: int) -> list[Queue]:

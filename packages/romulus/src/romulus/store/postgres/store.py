@@ -21,6 +21,7 @@ from romulus.store.contract import (
     Freed,
     Lease,
     Listed,
+    Owned,
     RunFilter,
     Store,
     StoredEvent,
@@ -256,6 +257,10 @@ class PostgresStore:
     async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
         """Take a new fence on a run that *owner* still owns under *fence*."""
         return await self._pool.statement(lambda s: claiming.reclaim(s, run, owner, fence))
+
+    async def owned(self, owner: str) -> Sequence[Owned]:
+        """Return every run that *owner* owns."""
+        return await self._pool.read(lambda s: claiming.owned(s, owner))
 
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         """Write every transition whose guards hold, in one commit."""

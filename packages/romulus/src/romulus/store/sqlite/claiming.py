@@ -9,7 +9,7 @@ from typing import Final, LiteralString, NamedTuple, TypeAlias
 
 from romulus.core.machine import RunStatus
 from romulus.core.record import Record
-from romulus.store.contract import ClaimRequest, Claims
+from romulus.store.contract import ClaimRequest, Claims, Owned
 
 from .connection import Row
 from .matching import match_within
@@ -111,6 +111,12 @@ def reclaim(session: Session, run: int, owner: str, fence: int, now: int) -> Rec
     """Take a new fence on a run that *owner* still owns under *fence*; see `Store.reclaim`."""
     sql = "UPDATE runs SET fence = max(fence + 1, ?4), updated_at = ?4 WHERE key = ?1 AND owner = ?2 AND fence = ?3"
     return records(session, [run])[0] if session.count("reclaim", sql, (run, owner, fence, now)) else None
+
+
+def owned(session: Session, owner: str) -> list[Owned]:
+    """Return every run that *owner* owns; see `Store.owned`."""
+    rows = session.run("owned", "SELECT key, fence, namespace, id FROM runs WHERE owner = ?", (owner,))
+    return [Owned(*row) for row in rows]
 
 
 def pulse(session: Session, owner: str) -> list[Record]:

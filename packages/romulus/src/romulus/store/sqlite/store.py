@@ -21,6 +21,7 @@ from romulus.store.contract import (
     Freed,
     Lease,
     Listed,
+    Owned,
     RunFilter,
     Store,
     StoredEvent,
@@ -198,6 +199,10 @@ class SQLiteStore:
     async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
         """Take a new fence on a run that *owner* still owns under *fence*."""
         return await self._write(lambda s, now: claiming.reclaim(s, run, owner, fence, now))
+
+    async def owned(self, owner: str) -> Sequence[Owned]:
+        """Return every run that *owner* owns."""
+        return await self._read_near(lambda s: claiming.owned(s, owner))
 
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         """Write every transition whose guards hold, in one commit."""
