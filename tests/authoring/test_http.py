@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 import romulus.http
 from romulus import NotSent, Operation, Rejected
+from romulus.authoring.current import attempt_var
 from romulus.http import NoAnswer, outcome
 
-REQUEST = httpx.Request("POST", "https://crm.example/plans?token=secret")
+REQUEST = httpx.Request("POST", "https://ada:s3@crm.example/plans?token=secret#part")
 
 
 def answered(status: int) -> httpx.Response:
@@ -52,7 +54,14 @@ def test_what_never_left_is_not_sent(error: type[Exception]) -> None:
         outcome(error("no"))
 
 
-@pytest.mark.parametrize("error", [httpx.ReadTimeout, httpx.WriteTimeout, httpx.ReadError, httpx.RemoteProtocolError, ValueError])
+OPEN = (
+    httpx.ReadTimeout, httpx.WriteTimeout, httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError, httpx.LocalProtocolError,
+    httpx.ProxyError,
+    ValueError,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("error", OPEN)
 def test_what_may_have_left_is_no_answer(error: type[Exception]) -> None:
     with pytest.raises(NoAnswer, match=error.__name__):
         outcome(error("no"))
@@ -68,9 +77,37 @@ def test_importing_it_imports_no_httpx() -> None:
     assert done.stdout.strip() == "False"
 
 
-async def test_the_recorder_hides_what_may_be_secret_and_keeps_nothing_outside_of_a_run() -> None:
-    hidden = romulus.http._headers(httpx.Headers({"Authorization": "Bearer s3", "Set-Cookie": "s3", "X-Api-Key": "s3", "Accept": "all"}))
-    assert hidden == {"authorization": "…", "set-cookie": "…", "x-api-key": "…", "accept": "all"}
+@pytest.mark.parametrize(
+    "name", ["Authorization", "Proxy-Authorization", "Set-Cookie", "Cookie", "X-Api-Key", "apikey", "X-Auth-Token", "X-Amz-Security-Token",
+             "Stripe-Signature", "X-Client-Secret", "X-Password", "X-Credential", "X-Session-Id"],
+)  # fmt: skip
+def test_the_recorder_hides_headers_that_may_hold_a_secret(name: str) -> None:
+    assert list(romulus.http._headers(httpx.Headers({name: "s3"})).values()) == ["…"]
+
+
+def test_the_recorder_keeps_other_headers_and_the_key_and_links_without_their_query() -> None:
+    given = {"Idempotency-Key": "op-7", "Accept": "all", "Location": "https://crm.example/plans/7?token=s3"}
+    kept = {"idempotency-key": "op-7", "accept": "all", "location": "https://crm.example/plans/7?…"}
+    assert romulus.http._headers(httpx.Headers(given)) == kept
+
+
+async def test_what_is_kept_of_an_exchange_has_no_secret_of_the_url_and_no_body() -> None:
+    kept: list[dict[str, object]] = []
+    attempt = SimpleNamespace(keep=kept.append)
+    token = attempt_var.set(attempt)  # type: ignore[arg-type]
+    try:
+        request = httpx.Request("POST", REQUEST.url, json={"card": "4111"}, headers={"Authorization": "Bearer s3"})
+        for hook in romulus.http.recorder()["request"]:
+            await hook(request)
+        for hook in romulus.http.recorder(blocking=True)["response"]:
+            hook(httpx.Response(200, json={"card": "4111"}, request=request))
+    finally:
+        attempt_var.reset(token)
+    assert [exchange.get("sent") or exchange["answered"] for exchange in kept] == ["POST https://crm.example/plans", 200]
+    assert not any(secret in str(kept) for secret in ("s3", "4111", "token", "part"))
+
+
+async def test_the_recorder_keeps_nothing_outside_of_a_run() -> None:
     for hook in romulus.http.recorder()["request"]:
         await hook(REQUEST)
     for hook in romulus.http.recorder(blocking=True)["request"]:

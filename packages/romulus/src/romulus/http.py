@@ -17,7 +17,8 @@ IN_PROGRESS = 409  # the first request with the key is still being worked
 TOO_MANY = 429
 TOO_EARLY = 425
 REQUEST_TIMEOUT = 408
-SECRET = ("auth", "cookie", "token", "secret", "api-key", "signature")  # in names of headers
+SECRET = ("auth", "cookie", "token", "secret", "key", "signature", "password", "credential", "session")  # in names of headers
+KEY = "Idempotency-Key"
 
 
 class NoAnswer(Exception):
@@ -26,14 +27,14 @@ class NoAnswer(Exception):
 
 def headers(op: Operation) -> dict[str, str]:
     """Return the header that carries the operation's ID as its idempotency key."""
-    return {"Idempotency-Key": op.id}
+    return {KEY: op.id}
 
 
 def recorder(*, blocking: bool = False) -> dict[str, list[Callable[..., Any]]]:
     """Return event hooks for an `httpx.AsyncClient` (*blocking*: an `httpx.Client`) that keep each exchange as evidence of the operation.
 
-    Method, URL without its query, status and headers are kept, those that may hold a secret hidden; bodies are not. They stand in the
-    operation's history: `httpx.AsyncClient(event_hooks=romulus.http.recorder())`.
+    Method, URL without query and user, status and headers are kept, those that may hold a secret hidden and those that are links without
+    their query; bodies are not. They stand in the operation's history: `httpx.AsyncClient(event_hooks=romulus.http.recorder())`.
     """
     if blocking:
         return {"request": [_keep_request], "response": [_keep_response]}
@@ -46,12 +47,14 @@ def outcome(value: httpx.Response | Exception, /, *, not_applied: Iterable[int] 
     | answer | means |
     |---|---|
     | 2xx | returned |
-    | connection refused, DNS, connect timeout, pool timeout, a URL or request that httpx refuses to send | `NotSent` |
+    | connection refused, DNS, connect timeout, pool timeout, a URL that httpx cannot send to | `NotSent` |
     | 429 | `NotSent`: the provider refused to look at it, so it is sent again later |
     | 408, 409, 425 | `NoAnswer`: a request with the same key may be in progress |
     | other 4xx | `Rejected` |
     | 3xx, 5xx | `NoAnswer`, unless the status is among *not_applied*: then `NotSent` |
     | read or write timeout, protocol error, connection lost | `NoAnswer` |
+
+    For clients that follow no redirects, as httpx's do unless told to: behind one, a refused connection may come after the write.
 
     Raises:
         NotSent, Rejected, NoAnswer.
@@ -76,7 +79,7 @@ def _async(keep: Callable[[Any], None]) -> Callable[[Any], Coroutine[Any, Any, N
 
 
 def _keep_request(request: httpx.Request) -> None:
-    _keep({"sent": f"{request.method} {request.url.copy_with(query=None)}", "headers": _headers(request.headers)})
+    _keep({"sent": f"{request.method} {_shown(request.url)}", "headers": _headers(request.headers)})
 
 
 def _keep_response(response: httpx.Response) -> None:
@@ -90,18 +93,27 @@ def _keep(exchange: dict[str, object]) -> None:
 
 
 def _headers(headers: httpx.Headers) -> dict[str, str]:
-    return {name: "…" if any(part in name for part in SECRET) else value for name, value in headers.items()}
+    return {name: _header(name, value) for name, value in headers.items()}
+
+
+def _header(name: str, value: str) -> str:
+    if name != KEY.lower() and any(part in name for part in SECRET):
+        return "…"
+    return value.split("?", 1)[0] + "?…" if "://" in value and "?" in value else value
+
+
+def _shown(url: httpx.URL) -> httpx.URL:
+    """Return *url* without what may be secret."""
+    return url.copy_with(query=None, fragment=None, username="", password="")
 
 
 def _meaning(error: Exception) -> Exception:
     import httpx
 
-    never_left = (
-        httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL, httpx.LocalProtocolError,
-    )  # fmt: skip
+    never_left = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.UnsupportedProtocol, httpx.InvalidURL)
     text = f"{type(error).__name__}: {error}"
     return NotSent(text) if isinstance(error, never_left) else NoAnswer(text)
 
 
 def _sentence(response: httpx.Response) -> str:
-    return f"{response.request.method} {response.request.url.copy_with(query=None)} answered {response.status_code}"
+    return f"{response.request.method} {_shown(response.request.url)} answered {response.status_code}"
