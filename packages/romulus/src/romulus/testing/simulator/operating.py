@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Collection, Iterator
-from typing import Any, Final
+from collections.abc import Coroutine
+from random import Random
+from typing import Any, Final, LiteralString
 
 from romulus.core.errors import OperationConflict
 from romulus.core.machine import TERMINAL, RunStatus
@@ -13,18 +13,16 @@ from romulus.core.operations import SETTLED, Applied, GiveUp, NotApplied
 from romulus.core.record import HoldKind
 from romulus.worker.settings import SECOND
 
+from .accounts import Accounts
+from .host import EPOCH
 from .judge import Judge
-from .people import nap
 from .programs import Author
-from .provider import OPERATIONS, Emission, Provider, provide, with_writes
+from .provider import Provider, Standing, provide, with_writes
 from .scenario import Action, Scenario, draw_rates
-from .seed import Verdict, run_world
-from .stage import CALM_MAX, Stage
-from .tiny import SETTINGS
-from .world import VARIANTS, World
+from .stage import Stage
+from .world import World
 
 SURE_AFTER: Final = 30 * SECOND  # virtual µs after which nothing that was begun can still arrive
-QUIET: Final = "SELECT id, state, updated_at FROM operations"
 
 
 class Reviewing(Stage):
@@ -32,7 +30,8 @@ class Reviewing(Stage):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.provider = Provider(lambda: world.loop.now, lambda: world.loop.current, self.state)
+        wall = lambda: EPOCH + world.loop.now + world.clock_shift  # noqa: E731
+        self.provider = Provider(lambda: world.loop.now, wall, lambda: world.loop.current, self.look)
         provide(self.provider)
 
     async def review(self) -> None:
@@ -65,7 +64,7 @@ class Reviewing(Stage):
             await self.people.ask(lambda sim: sim.client.resolve_operation(operation_id, resolution, reason="looked", reviewer="ada"))
 
     def _sure(self, operation_id: str) -> bool:
-        sent = [each.at for each in self.provider.emissions if each.operation == operation_id]
+        sent = [each.at for each in self.provider.beginnings if each.operation == operation_id]
         return max(sent, default=0) + SURE_AFTER < self.world.loop.now and not any(p.stalled_until > 0 for p in self.living())
 
     def done(self) -> bool:
@@ -75,12 +74,17 @@ class Reviewing(Stage):
 
     def operations(self) -> list[tuple[str, str, int]]:
         """Return (ID, state, last change) of every operation that is stored."""
-        assert self.world.reader is not None
-        return [(row[0], row[1], row[2]) for row in self.world.reader.rows(QUIET)]
+        return [(row[0], row[1], row[2]) for row in self.stored("SELECT id, state, updated_at FROM operations")]
 
-    def state(self, operation_id: str) -> str:
-        """Return an operation's state in the store, "" where there is none."""
-        return next((state for known, state, _ in self.operations() if known == operation_id), "")
+    def look(self, operation_id: str) -> Standing:
+        """Return how an operation stands in the store."""
+        found = self.stored("SELECT id, state, fence, may_leave_until FROM operations")
+        return next((Standing(*row[1:]) for row in found if row[0] == operation_id), Standing())
+
+    def stored(self, sql: LiteralString) -> list[tuple[Any, ...]]:
+        """Return what a query finds."""
+        assert self.world.reader is not None
+        return self.world.reader.rows(sql)
 
 
 class Operating(Reviewing, Scenario):
@@ -101,90 +105,25 @@ class Operating(Reviewing, Scenario):
         return super()._actions() | {self.review: 3}
 
 
-class OneWrite(Reviewing):
-    """One run with a step, a write and a step; a worker is kept alive until the run has ended."""
-
-    def __init__(self, world: World, kind: str, way: str) -> None:
-        super().__init__(world)
-        self._write = ["write", kind, "w", [way], 0, 10]
-
-    async def run(self) -> None:
-        """Start it, keep a worker alive, stop."""
-        world = self.world
-        world.settings, world.hop_max = SETTINGS, 50
-        await world.prepare()
-        await self.people.start("run1", ["seq", [["step", "quick", "a", 0, 0], self._write, ["step", "quick", "b", 0, 0]]])
-        end = world.loop.now + CALM_MAX
-        while world.loop.now < end and not self.done() and not world.broken:
-            if not self.living():
-                self.servers.append(await world.boot_worker(VARIANTS[0], 20))
-            await self._release_held()
-            await nap(world, 100_000)
-        await self.stop_all()
-
-
-def run_write(kind: str, way: str, crash_at: Collection[int] = ()) -> Verdict:
-    """Run one write of that ability, answered that way, with crashes at the crash points of these numbers, 1 the first."""
-
-    async def one(world: World) -> None:
-        world.crash_at.update(crash_at)
-        await _judged(OneWrite(world, kind, way))
-
-    return run_world(f"{kind} {way!r} crashed at {sorted(crash_at)}", 1, one)
-
-
-def every_crash_of(kind: str, way: str, stride: int = 1, first: int = 1) -> Iterator[Verdict]:
-    """Yield what comes of a crash at every *stride*-th crash point, from *first* on."""
-    point = first
-    while True:
-        verdict = run_write(kind, way, {point})
-        yield verdict
-        if verdict.points < point:
-            return
-        point += stride
-
-
 async def operating(world: World) -> None:
     """Run one seed."""
     world.rates = draw_rates(world.fork_random())
-    await _judged(Operating(world))
+    world.frozen_sends = draw_frozen(world.fork_random())
+    scenario = Operating(world)
+    await judged(scenario, scenario.run())
 
 
-async def _judged(scenario: Operating | OneWrite) -> None:
-    await scenario.run()
+async def judged(scenario: Reviewing, run: Coroutine[Any, Any, None]) -> None:
+    """Let a scenario *run* to its end and note everything that does not hold."""
+    await run
     world = scenario.world
     if not world.broken:
         Judge(scenario).judge()
-        for complaint in complaints(scenario):
+        rows = {row[0]: row[1:] for row in scenario.stored("SELECT id, name, state, body, sends FROM operations")}
+        for complaint in Accounts(world, scenario.provider, rows).complaints():
             world.fail(complaint)
 
 
-def complaints(scenario: Reviewing) -> Iterator[str]:
-    """Yield what does not hold of the operations."""
-    assert scenario.world.reader is not None
-    rows = {row[0]: row[1:] for row in scenario.world.reader.rows("SELECT id, name, state, body, sends FROM operations")}
-    for emission in scenario.provider.emissions:
-        if emission.recorded in ("", "queued", "resend") and not emission.process.stalled_until:
-            yield f"operation {emission.operation} ({emission.label}) was sent while it was {emission.recorded or 'not recorded'}"
-    for operation_id, (name, state, body, sends) in rows.items():
-        effects = scenario.provider.effects(operation_id)
-        if state not in SETTLED:
-            yield f"operation {operation_id} is still {state} long after all faults ended"
-        if len(effects) > 1 and not (OPERATIONS[name].spec.idempotent or _excused(effects)):
-            yield f"operation {operation_id} ({name}, {sends} sends): {len(effects)} effects: {[(e.at, e.process.name) for e in effects]}"
-        yield from _agrees(operation_id, state, effects)
-        if body and state == "confirmed" and effects and json.loads(body) != effects[0].label:
-            yield f"operation {operation_id}: recorded {body!r}, the provider applied {effects[0].label!r}"
-
-
-def _excused(effects: list[Emission]) -> bool:
-    """Return whether all effects but one are of processes that stood still: nothing can keep those from sending later."""
-    return sum(1 for each in effects if each.process.stalled_until or each.process.blocked_until) >= len(effects) - 1
-
-
-def _agrees(operation_id: str, state: str, effects: list[Emission]) -> Iterator[str]:
-    if state == "confirmed" and not effects:
-        yield f"operation {operation_id} is confirmed and has no effect"
-    late = [each for each in effects if each.process.stalled_until or each.process.blocked_until]
-    if state in ("rejected", "not sent", "withdrawn") and len(effects) > len(late):
-        yield f"operation {operation_id} is {state} and the provider has applied it"
+def draw_frozen(random: Random) -> float:
+    """Return the share of sends before which the process is stopped: none in most seeds."""
+    return random.uniform(0, 0.6) if random.random() < 0.3 else 0.0

@@ -24,11 +24,28 @@ class SimProcess:
         self.alive = True
         self.stalled_until = 0  # virtual µs: nothing of it runs before (SIGSTOP)
         self.blocked_until = 0  # virtual µs: its event loop is blocked, its threads run on
+        self.stops: list[tuple[int, int]] = []  # virtual µs: from when until when it stood still, in either way
+        self.checked_at = 0  # virtual µs: when it looked at its lease last, right before the body of an operation
+        self.declared_dead_at: int | None = None  # virtual µs: somebody said so, and it lives
         self.loop_queue: deque[Any] = deque()
         self.thread_queue: deque[Any] = deque()
         self.tasks: list[asyncio.Task[Any]] = []  # strong: nothing of a dead process may be collected while the world runs
         self.connections: list[Any] = []
         self.last_words: list[Callable[[], object]] = []  # what others in the simulation do when it dies
+
+    def stop(self, now: int, until: int) -> None:
+        """Run nothing of it before *until*, as after SIGSTOP."""
+        self.stalled_until = max(until, self.stalled_until)
+        self.stops.append((now, until))
+
+    def block(self, now: int, until: int) -> None:
+        """Run nothing but its threads before *until*."""
+        self.blocked_until = max(until, self.blocked_until)
+        self.stops.append((now, until))
+
+    def stood_still(self, since: int, until: int) -> bool:
+        """Return whether it stood still at some time between the two."""
+        return any(begin <= until and end >= since for begin, end in self.stops)
 
     def runnable(self, now: int) -> deque[Any] | None:
         """Return the queue that runs next, None if nothing of the process can run now."""

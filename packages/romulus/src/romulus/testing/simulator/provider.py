@@ -17,23 +17,54 @@ from .process import SimProcess
 from .programs import Node
 
 SETTLE: Final = 400_000  # µs that a write may take to show in lookups
-TIMEOUT_S: Final = 1.5
+SHOWS: Final = 300_000  # µs that it takes
+SLOW: Final = 1_400_000  # µs after which a slow provider applies a write: just within the timeout
+TIMEOUT: Final = 1_500_000  # µs
+EVER: Final = 1 << 62
+LIFETIME: Final = 6_000_000  # µs after which a key is forgotten where it has a lifetime
 LATE_S: Final = 60.0
 SENDS_MAX: Final = 3
 WAYS: Final = ("answer", "answer", "answer", "refuse", "unreachable", "lost before", "lost after", "slow", "slow and lost")
 RETRY: Final = Retry(max_attempts=SENDS_MAX, initial=0.2, max_delay=1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the store has of an operation."""
+
+    state: str = ""  # "": it is not recorded
+    fence: int = 0
+    may_leave_until: int = 0  # store µs
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """A body that was begun."""
+
+    operation: str
+    fence: int
+    at: int  # virtual µs
+    checked_at: int  # virtual µs
+    wall: int  # store µs
+    process: SimProcess
+    stands: Standing
+
+
 @dataclass(slots=True)
 class Emission:
     """A send that reached the provider, or will."""
 
-    operation: str
+    begun: Beginning
     label: str
     at: int  # virtual µs
-    process: SimProcess
-    applied_at: int | None  # when its effect happens; None: it has none
-    recorded: str  # the operation's state in the store at that time
+    wall: int  # store µs
+    applied_at: int | None  # virtual µs: when its effect happens; None: it has none
+    stands: Standing  # of the operation at that time
+
+    @property
+    def operation(self) -> str:
+        """The operation's ID."""
+        return self.begun.operation
 
 
 @dataclass(slots=True)
@@ -41,23 +72,30 @@ class Provider:
     """What the world was sent, in the order it happened."""
 
     now: Callable[[], int]
+    wall: Callable[[], int]
     process: Callable[[], SimProcess]
-    state: Callable[[str], str]  # of an operation in the store
+    look: Callable[[str], Standing]  # at an operation in the store
     emissions: list[Emission] = field(default_factory=list[Emission])
-    tries: dict[str, int] = field(default_factory=dict[str, int])  # bodies begun, by operation
+    beginnings: list[Beginning] = field(default_factory=list[Beginning])
     asked: dict[str, int] = field(default_factory=dict[str, int])  # lookups, by operation
 
-    def begin(self, op: Operation) -> int:
-        """Return how many bodies of the operation were begun before."""
-        before = self.tries.get(op.id, 0)
-        self.tries[op.id] = before + 1
-        return before
+    def begin(self, op: Operation) -> Beginning:
+        """Take note of a body that begins."""
+        process = self.process()
+        begun = Beginning(op.id, op.fence, self.now(), process.checked_at, self.wall(), process, self.look(op.id))
+        self.beginnings.append(begun)
+        return begun
 
-    def emit(self, op: Operation, label: str, keyed: bool, delay: int, effect: bool) -> None:
-        """Take a send: under a key that is known it has no effect of its own."""
-        known = keyed and bool(self.effects(op.id))
+    def tries(self, operation_id: str) -> int:
+        """Return how many bodies of an operation were begun."""
+        return sum(1 for each in self.beginnings if each.operation == operation_id)
+
+    def emit(self, begun: Beginning, label: str, keyed: int, delay: int, effect: bool) -> None:
+        """Take a send: under a key that is known for *keyed* µs since the first one has come, it has no effect of its own."""
+        effects = self.effects(begun.operation)
+        known = bool(effects) and self.now() - effects[0].at < keyed
         applied_at = self.now() + delay if effect and not known else None
-        self.emissions.append(Emission(op.id, label, self.now(), self.process(), applied_at, self.state(op.id)))
+        self.emissions.append(Emission(begun, label, self.now(), self.wall(), applied_at, self.look(begun.operation)))
 
     def effects(self, operation_id: str) -> list[Emission]:
         """Return the sends of an operation that have an effect, now or later."""
@@ -65,7 +103,7 @@ class Provider:
 
     def shows(self, operation_id: str) -> Emission | None:
         """Return an effect of the operation that lookups show by now."""
-        visible = self.now() - SETTLE // 2
+        visible = self.now() - SHOWS
         return next((each for each in self.effects(operation_id) if each.applied_at is not None and each.applied_at <= visible), None)
 
 
@@ -77,17 +115,21 @@ def provide(provider: Provider) -> None:
     _active[:] = [provider]
 
 
-async def send(op: Operation, label: str, ways: list[str], millis: int, *, keyed: bool) -> str:
-    """Send it in the way that the program wants of this try."""
+async def send(op: Operation, label: str, ways: list[str], millis: int, *, keyed: int = 0) -> str:
+    """Send it in the way that the program wants of this try; the first byte leaves a moment after the last check."""
     provider = _active[-1]
-    tries = provider.begin(op)
+    tries = provider.tries(op.id)
+    begun = provider.begin(op)
     way = ways[tries] if tries < len(ways) else "answer"
     if way == "refuse" and not provider.effects(op.id):
         raise Rejected(label)
     if way == "unreachable":
         raise NotSent(label)
-    provider.emit(op, label, keyed, 1_000_000 if way.startswith("slow") else 0, effect=way != "lost before")
-    await asyncio.sleep(LATE_S if "lost" in way else (millis + (1_000 if way == "slow" else 0)) / 1000)
+    await asyncio.sleep(0)
+    provider.emit(begun, label, keyed, SLOW if way.startswith("slow") else 0, effect=way != "lost before")
+    if way.endswith("killed"):
+        begun.process.kill()
+    await asyncio.sleep(LATE_S if "lost" in way else millis / 1000 + (SLOW / 1_000_000 if way == "slow" else 0))
     return label
 
 
@@ -103,10 +145,10 @@ def find(op: Operation, silent: int) -> LookupResult[str]:
     return NotApplied() if shown is None else Applied(shown.label)
 
 
-@operation(timeout=TIMEOUT_S, settle=SETTLE / 1_000_000, retry=RETRY, lookup_retry=RETRY)
+@operation(timeout=TIMEOUT / 1_000_000, settle=SETTLE / 1_000_000, retry=RETRY, lookup_retry=RETRY)
 async def looked_up(op: Operation, label: str, ways: list[str], silent: int, millis: int) -> str:
     """A provider that can be asked."""
-    return await send(op, label, ways, millis, keyed=False)
+    return await send(op, label, ways, millis)
 
 
 @looked_up.lookup
@@ -115,16 +157,16 @@ async def find_looked_up(op: Operation, label: str, ways: list[str], silent: int
     return find(op, silent)
 
 
-@operation(timeout=TIMEOUT_S, idempotent=True, retry=RETRY)
+@operation(timeout=TIMEOUT / 1_000_000, idempotent=True, retry=RETRY)
 async def keyed(op: Operation, label: str, ways: list[str], silent: int, millis: int) -> str:
     """A provider that honours keys."""
-    return await send(op, label, ways, millis, keyed=True)
+    return await send(op, label, ways, millis, keyed=EVER)
 
 
-@operation(timeout=TIMEOUT_S, settle=SETTLE / 1_000_000, idempotent=True, retry=RETRY, lookup_retry=RETRY, on_cancel="abandon")
+@operation(timeout=TIMEOUT / 1_000_000, settle=SETTLE / 1_000_000, idempotent=True, retry=RETRY, lookup_retry=RETRY, on_cancel="abandon")
 async def both(op: Operation, label: str, ways: list[str], silent: int, millis: int) -> str:
     """A provider that does both, for writes that may be abandoned."""
-    return await send(op, label, ways, millis, keyed=True)
+    return await send(op, label, ways, millis, keyed=EVER)
 
 
 @both.lookup
@@ -133,13 +175,19 @@ async def find_both(op: Operation, label: str, ways: list[str], silent: int, mil
     return find(op, silent)
 
 
-@operation(timeout=TIMEOUT_S, retry=RETRY)
+@operation(timeout=TIMEOUT / 1_000_000, retry=RETRY)
 async def blind(op: Operation, label: str, ways: list[str], silent: int, millis: int) -> str:
     """A provider that does neither."""
-    return await send(op, label, ways, millis, keyed=False)
+    return await send(op, label, ways, millis)
 
 
-OPERATIONS: Final = {"looked_up": looked_up, "keyed": keyed, "both": both, "blind": blind}
+@operation(timeout=TIMEOUT / 1_000_000, idempotent=True, key_lifetime=LIFETIME / 1_000_000, retry=RETRY)
+async def fading(op: Operation, label: str, ways: list[str], silent: int, millis: int) -> str:
+    """A provider that honours keys for a while."""
+    return await send(op, label, ways, millis, keyed=LIFETIME)
+
+
+OPERATIONS: Final = {"looked_up": looked_up, "keyed": keyed, "both": both, "blind": blind, "fading": fading}
 
 
 def _is_node(part: Any) -> TypeGuard[Node]:

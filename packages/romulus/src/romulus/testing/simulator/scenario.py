@@ -152,7 +152,7 @@ class Scenario(Stage):
             duration = self.random.choice((50_000, 1_000_000, 3_500_000, 6_000_000, 12_000_000))
             self.world.note(f"{process.name} is stopped for {duration} µs")
             self.world.stalled = True
-            process.stalled_until = self.world.loop.now + duration
+            process.stop(self.world.loop.now, self.world.loop.now + duration)
 
     async def block(self) -> None:
         """Block a worker's event loop; its threads run on."""
@@ -160,7 +160,7 @@ class Scenario(Stage):
             duration = self.random.choice((1_000_000, 6_000_000, 30_000_000))
             self.world.note(f"{process.name}'s loop is blocked for {duration} µs")
             self.world.stalled = True
-            process.blocked_until = self.world.loop.now + duration
+            process.block(self.world.loop.now, self.world.loop.now + duration)
 
     async def leave(self) -> None:
         """Stop a worker as SIGTERM does."""
@@ -204,6 +204,7 @@ class Scenario(Stage):
         if (process := self.any_server()) is not None and process.pid in self.world.workers:
             worker_id = self.world.workers[process.pid].id
             self.world.note(f"{worker_id} is declared dead")
+            process.declared_dead_at = self.world.loop.now
             await self.people.declare_dead(worker_id)
 
     async def outage(self) -> None:
@@ -218,5 +219,5 @@ class Scenario(Stage):
         if self.random.random() < 0.3:
             assert self.world.checks is not None
             self.world.checks.look_at_clock()
-            self.world.clock_shift += self.random.randrange(-2_000_000, 2_000_000)
+            self.world.set_clock(self.random.randrange(-2_000_000, 2_000_000))
             self.world.note(f"the wall clock is off by {self.world.clock_shift} µs")

@@ -33,6 +33,7 @@ from .workflow import program
 
 T = TypeVar("T")
 VARIANTS = ("one", "two")  # the two releases of the code that workers may have
+SEND = "operation.send"  # the crash point between the last check of the lease and a send
 STEPS_MAX = 400_000  # callbacks of one seed
 FAILURES_MAX = 20
 BOOKINGS = "CREATE TABLE IF NOT EXISTS sim_bookings (run TEXT NOT NULL, generation INTEGER NOT NULL, seq INTEGER NOT NULL) STRICT"
@@ -49,9 +50,13 @@ class World:
         self.trace = Trace()
         self.broken: list[str] = []
         self.clock_shift = 0
+        self.clock_sets: list[tuple[int, int]] = []  # virtual µs, and by how much the wall clock was set then
         self.stalled = False  # a process stood still for a while
         self.points = 0  # crash points passed
         self.crash_at: set[int] = set()  # numbers of crash points at which the process dies
+        self.stop_at: dict[int, int] = {}  # by number of a crash point: µs for which the process stands still
+        self.send_stops: list[int] = []  # µs for which a process stands still before the first send, the second, …
+        self.frozen_sends = 0.0  # share of the sends before which the process stands still
         self.countdown: dict[int, int] = {}  # by pid: crash points left to live
         self.workers: dict[int, Worker] = {}  # by pid
         self.settings = WorkerSettings()
@@ -65,6 +70,7 @@ class World:
         self._listeners: dict[int, tuple[SimProcess, Notice]] = {}
         self._next_listener = 0
         self._next_pid = 100
+        self._whims = Random(seed)  # noqa: S311 - a seed is the point
 
     # ---- what hosts and stores ask (Surroundings, Audience) ---------------------------------------
 
@@ -80,6 +86,21 @@ class World:
         if left == 0 or self.points in self.crash_at:
             self.note(f"{process.name} crashes at {point}")
             process.kill()
+        elif self.points in self.stop_at:
+            self.stop(process, self.stop_at[self.points], point)
+        if point == SEND:
+            self._sends(process)
+
+    def stop(self, process: SimProcess, duration: int, point: str) -> None:
+        """Let a process stand still for *duration* µs, from the end of what it does at this moment."""
+        self.note(f"{process.name} is stopped for {duration} µs at {point}")
+        self.stalled = True
+        process.stop(self.loop.now, self.loop.now + duration)
+
+    def set_clock(self, shift: int) -> None:
+        """Set the wall clock by *shift* µs."""
+        self.clock_shift += shift
+        self.clock_sets.append((self.loop.now, shift))
 
     def is_alive(self, pid: int) -> bool:
         """Return whether the process of that pid lives."""
@@ -118,6 +139,12 @@ class World:
         assert self.reader is not None
         return self.reader.recorded(transition)
 
+    def was_reported(self, report: PoolReport) -> bool:
+        """Return whether how an attempt in a pool ended is in the record."""
+        assert self.reader is not None
+        sql = "SELECT 1 FROM pool_attempts WHERE key = ? AND fence = ? AND state = 'reported'"
+        return bool(self.reader.rows(sql, (report.key, report.fence)))
+
     # ---- processes ---------------------------------------------------------------------------------
 
     def fork_random(self) -> Random:
@@ -138,12 +165,6 @@ class World:
         return SimHost(self.loop, process, self, self.fork_random(), namespace=namespace, delay_max=self.hop_max)
 
     async def store(self, process: SimProcess, host: SimHost) -> FaultyStore:
-    def was_reported(self, report: PoolReport) -> bool:
-        """Return whether how an attempt in a pool ended is in the record."""
-        assert self.reader is not None
-        sql = "SELECT 1 FROM pool_attempts WHERE key = ? AND fence = ? AND state = 'reported'"
-        return bool(self.reader.rows(sql, (report.key, report.fence)))
-
         """Return an open store of a process, with the faults of this world."""
         inner = SQLiteStore(Place(str(self.path)), host, lock_wait=0)
         await inner.open()
@@ -207,6 +228,13 @@ class World:
 
     # ---- inside --------------------------------------------------------------------------------------
 
+    def _sends(self, process: SimProcess) -> None:
+        process.checked_at = self.loop.now
+        if self.send_stops:
+            self.stop(process, self.send_stops.pop(0), SEND)
+        elif self.frozen_sends and self._whims.random() < self.frozen_sends:
+            self.stop(process, self._whims.choice((1_000_000, 5_000_000, 12_000_000)), SEND)
+
     def _committed(self, process: SimProcess) -> None:
         if self.checks is None:
             return
@@ -243,7 +271,7 @@ _registries: dict[str, Registry] = {}
 def registry(variant: str) -> Registry:
     """Return what a worker of this release of the code can run."""
     if variant not in _registries:
-        steps = [*STEPS.values(), *POOLED.values(), *THREADED.values(), *OPERATIONS.values()]
+        steps: list[Any] = [*STEPS.values(), *POOLED.values(), *THREADED.values(), *OPERATIONS.values()]
         made = _registries[variant] = Registry([program, plain], steps)
         made.digests = dict.fromkeys(made.digests, f"sim:{variant}")
     return _registries[variant]
