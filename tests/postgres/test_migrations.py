@@ -18,6 +18,7 @@ from tests.postgres.kit import Died, blocked, dies_at, opened
 from tests.postgres.server import Database
 from tests.store.kit import MovableHost, advance, claim, entry, register, start
 
+NEWER = migrate.VERSION + 1
 ADDED = "ALTER TABLE romulus.runs ADD COLUMN added_later text NOT NULL DEFAULT 'x'"
 CATALOGUE = (
     "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
@@ -69,7 +70,7 @@ async def test_check_says_what_would_be_done(own: Database) -> None:
     pool = Pool(place_of(own.url), host, 1)
     assert await migrate.check(pool) == "the schema does not exist yet and would be made"
     await open_and_close(own.url)
-    assert await migrate.check(pool) == "schema 1 is up to date"
+    assert await migrate.check(pool) == f"schema {migrate.VERSION} is up to date"
     await pool.close()
     host.close()
 
@@ -106,7 +107,7 @@ async def test_a_schema_that_does_not_say_its_version_is_refused_and_left_as_it_
 async def test_a_worker_of_this_release_works_on_a_newer_schema_that_says_it_may(own: Database) -> None:
     await open_and_close(own.url)
     own.execute(ADDED)
-    own.execute("UPDATE romulus.meta SET value = '2' WHERE name = 'version'")
+    own.execute(f"UPDATE romulus.meta SET value = '{NEWER}' WHERE name = 'version'")
     host = MovableHost()
 
     async with opened(own.url, host) as store:
@@ -125,7 +126,7 @@ async def test_a_worker_goes_on_while_the_schema_is_migrated_under_it(own: Datab
         (record, other) = (await claim(store)).records
         assert await store.apply([advance(record, entry(0))]) == [Verdict.APPLIED]
         own.execute(ADDED)
-        own.execute("UPDATE romulus.meta SET value = '2' WHERE name = 'version'")
+        own.execute(f"UPDATE romulus.meta SET value = '{NEWER}' WHERE name = 'version'")
 
         assert await store.apply([advance(other, entry(0))]) == [Verdict.APPLIED]
         await start(store, "r3")
@@ -175,13 +176,13 @@ async def test_a_migration_that_fails_is_undone_as_a_whole(own: Database, monkey
     await open_and_close(own.url)
     own.execute(ADDED)
     before = own.execute(CATALOGUE)
-    for name, value in {"MIGRATIONS": (*migrate.MIGRATIONS, ["CREATE TABLE romulus.more (key bigint)", ADDED]), "VERSION": 2}.items():
+    for name, value in {"MIGRATIONS": (*migrate.MIGRATIONS, ["CREATE TABLE romulus.more (key bigint)", ADDED]), "VERSION": NEWER}.items():
         monkeypatch.setattr(migrate, name, value)
 
     with pytest.raises(StoreSchemaError, match="the migration failed and was undone"):
         await open_and_close(own.url)
     assert own.execute(CATALOGUE) == before
-    assert own.execute("SELECT value FROM romulus.meta WHERE name = 'version'") == [("1",)]
+    assert own.execute("SELECT value FROM romulus.meta WHERE name = 'version'") == [(str(NEWER - 1),)]
 
 
 async def test_a_worker_claims_nothing_more_once_the_schema_needs_a_newer_release(own: Database, caplog: pytest.LogCaptureFixture) -> None:
@@ -190,7 +191,7 @@ async def test_a_worker_claims_nothing_more_once_the_schema_needs_a_newer_releas
         (await register(store, host)).close()
         await start(store, "r1", "r2")
         (record,) = (await claim(store, limit=1)).records
-        own.execute("UPDATE romulus.meta SET value = '2'")
+        own.execute(f"UPDATE romulus.meta SET value = '{NEWER}'")
 
         assert [list((await claim(store)).records) for _ in range(3)] == [[], [], []]
         assert await store.apply([advance(record, entry(0))]) == [Verdict.APPLIED]

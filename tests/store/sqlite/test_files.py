@@ -168,6 +168,21 @@ async def test_two_migrators_at_once_make_one_schema(path: Path, host: MovableHo
     assert len(set(incarnations)) == 1
 
 
+async def test_a_file_of_the_schema_before_is_migrated_and_keeps_what_it_has(path: Path, host: MovableHost) -> None:
+    altered(path, *TABLES, "INSERT INTO meta VALUES ('incarnation', 'of before')", f"PRAGMA application_id = {APPLICATION_ID}")
+    altered(path, "PRAGMA user_version = 1")
+    checking = session(path, host)
+    assert check(checking) == f"schema 1 would be migrated to {VERSION}"
+    checking.close()
+
+    await opened(path, host)
+
+    checking = session(path, host)
+    assert check(checking) == f"schema {VERSION} is up to date"
+    assert checking.value("test", "SELECT value FROM meta") == "of before"
+    checking.close()
+
+
 async def test_checking_says_what_would_be_done_and_does_nothing(path: Path, host: MovableHost) -> None:
     path.touch()
     checking = session(path, host)

@@ -41,6 +41,7 @@ class Registry:
         self.digests: dict[tuple[str, str], str] = {}  # of each workflow's code
         self.steps: dict[str, StepSpec] = {}
         self.operations: dict[str, OperationSpec] = {}
+        self.operating: set[tuple[str, str]] = set()  # workflows that may call operations
         self._by_function: dict[Callable[..., Any], str] = {}  # name of the step declared from it
         self.resources = _resources(resources)
         self.vault = Vault(codec, _bound(value_max_bytes))
@@ -50,8 +51,11 @@ class Registry:
             else:
                 self._add_step(_spec_of(step, StepSpec, "steps", "@romulus.step"))
         refusals: list[Refusal] = []
+        anywhere = bool(self.operations)  # given by name: any workflow may find them
         for workflow in workflows:
             self._add_workflow(_spec_of(workflow, WorkflowSpec, "workflows", "@romulus.workflow"), refusals)
+        if anywhere:
+            self.operating.update(self.workflows)
         _refuse(refusals)
 
     def workflow(self, name: str, version: str) -> WorkflowSpec:
@@ -106,6 +110,7 @@ class Registry:
             self._add_step(step.spec)
         for operation in reached.operations:
             self._add_operation(operation.spec)
+            self.operating.add(key)
         for workflow in reached.workflows:
             self._add_workflow(workflow.spec, refusals)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import demo, doctor, events, migrate, operations, runs, waits, worker
+from . import demo, doctor, events, migrate, operations, restore, runs, waits, worker
 from .output import say
 
 root = typer.Typer(
@@ -36,4 +36,5 @@ root.add_typer(events.group, name="events")
 waits.add_to(root)
 root.add_typer(operations.group, name="operations")
 migrate.add_to(root)
+restore.add_to(root)
 doctor.add_to(root)

@@ -40,6 +40,7 @@ class Change(StrEnum):
     TERMINATE = "be terminated"
     RELEASE = "be released"  # a person lets a held run go on
     RETRY = "be retried"  # a person begins a new generation of an ended run
+    RESTORE = "be held after a restore"  # the store was put back from a backup: what it did since is forgotten
 
 
 S, C = RunStatus, Change
@@ -69,13 +70,14 @@ TABLE: Mapping[Change, Mapping[RunStatus, RunStatus]] = MappingProxyType(
         C.TERMINATE: _from(*LIVE, to=S.TERMINATED),
         C.RELEASE: _from(S.HELD, to=S.PENDING),
         C.RETRY: _from(S.FAILED, S.CANCELLED, S.TERMINATED, to=S.PENDING),
+        C.RESTORE: _from(*CLAIMABLE, S.RUNNING, to=S.HELD),
     }
 )
 
 # A stale finish or park must not overwrite a cancel that was accepted meanwhile: these compare cancel_seq as well.
 GUARDS_CANCEL = frozenset({C.PARK, C.SUCCEED, C.FAIL, C.END_CANCELLED, C.CONTINUE})
 # After these the run belongs to nobody.
-ENDS_CLAIM = frozenset({C.FREE, C.PARK, C.HOLD, C.SUCCEED, C.FAIL, C.END_CANCELLED, C.CONTINUE, C.TERMINATE})
+ENDS_CLAIM = frozenset({C.FREE, C.PARK, C.HOLD, C.SUCCEED, C.FAIL, C.END_CANCELLED, C.CONTINUE, C.TERMINATE, C.RESTORE})
 
 
 def after(status: RunStatus, change: Change, run_id: str = "") -> RunStatus:

@@ -6,6 +6,8 @@
              unknown ─► confirmed                      (it was applied)
                 │  ├──► resend ─► armed                (it was not applied, or the provider knows the key)
                 │  └──► held ─► confirmed | resend | abandoned   (a person says)
+                ▲
+    queued, armed, resend: after a restore, since all of them may have been sent in what was lost
 
 Only an armed operation can have been sent. An unknown one is never sent again blindly: `next_step` says what is done instead.
 """
@@ -56,6 +58,7 @@ class OperationEvent(StrEnum):
     RESOLVE_NOT_APPLIED = "be resolved as not applied"
     GIVE_UP = "be given up"
     WITHDRAW = "be withdrawn"  # the code no longer awaits it
+    DOUBT = "be put in doubt"  # the store was put back from a backup: it may have been sent since
 
 
 S, E = OperationState, OperationEvent
@@ -82,6 +85,7 @@ TABLE: Mapping[OperationEvent, Mapping[OperationState, OperationState]] = Mappin
         E.RESOLVE_NOT_APPLIED: _from(S.UNKNOWN, S.HELD, to=S.RESEND),
         E.GIVE_UP: _from(*UNSETTLED, to=S.ABANDONED),
         E.WITHDRAW: _from(S.QUEUED, to=S.WITHDRAWN),
+        E.DOUBT: _from(S.QUEUED, S.ARMED, S.UNKNOWN, S.RESEND, to=S.UNKNOWN),
     }
 )
 
@@ -152,8 +156,9 @@ class NewIntent:
     digest: str  # the command's digest in hex
     arguments: bytes  # after the codec
     protocol: Protocol
-    state: OperationState  # QUEUED or ARMED
+    state: OperationState  # QUEUED or ARMED; UNKNOWN where it may have been sent before a restore
     may_leave_until: int  # store µs: a send begun under this claim has left by then; 0 while queued
+    since: int | None = None  # store µs, with UNKNOWN: it was not sent before
 
 
 @dataclass(slots=True)
@@ -204,6 +209,7 @@ class OperationRow:
     created_at: int
     updated_at: int
     ended_at: int | None
+    doubted: bool = False  # its first send is none that this record knows: it may have been made before a restore
 
 
 @dataclass(slots=True)
@@ -430,10 +436,8 @@ def believable_at(row: OperationRow) -> int:
 
 def hold_reason(row: OperationRow, why: str) -> str:
     """Return in plain words what was sent, when, what is known, and what the choices do."""
-    first = "at no known time" if row.first_sent_at is None else f"first about {to_datetime(row.first_sent_at):%Y-%m-%d %H:%M:%S} UTC"
     return (
-        f"operation {row.name!r} (ID {row.id}) was sent {_times(row.sends)}, {first}, and whether the provider applied it is not known: "
-        f"{why}. "
+        f"operation {row.name!r} (ID {row.id}) {_sent(row)}, and whether the provider applied it is not known: {why}. "
         "Look it up at the provider, then `romulus operations resolve`: applied (with the result) records it, not-applied sends it again "
         "under the same ID, give-up raises OperationAbandoned in the workflow"
     )
@@ -446,6 +450,14 @@ def why_stuck(protocol: Protocol, sends: int) -> str:
     if protocol.key_lifetime is None:
         return f"it was sent {_times(sends)} under its key without an answer"
     return f"it was sent {_times(sends)} without an answer, and its key's lifetime leaves no room for another send"
+
+
+def _sent(row: OperationRow) -> str:
+    first = "at no known time" if row.first_sent_at is None else f"about {to_datetime(row.first_sent_at):%Y-%m-%d %H:%M:%S} UTC"
+    if not row.doubted:
+        return f"was sent {_times(row.sends)}, first {first}"
+    since = f", and was sent {_times(row.sends - 1)} after that" if row.sends > 1 else ""
+    return f"may have been sent, {first} or later, before the store was put back from a backup{since}"
 
 
 def _times(count: int) -> str:

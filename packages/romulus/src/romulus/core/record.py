@@ -194,6 +194,13 @@ class StartedChild(NamedTuple):
     on_close: str  # cancel | terminate | abandon | closed (it was asked to end)
 
 
+class Doubt(NamedTuple):
+    """A run of before a restore: what it did after the backup is forgotten, and may have included the sends that it comes to now."""
+
+    since: int  # store µs: the backup holds all that was committed until then
+    restored_at: int  # store µs: nothing of before was committed later
+
+
 @dataclass(slots=True)
 class Record:
     """All that is needed to rebuild a run in memory."""
@@ -210,6 +217,7 @@ class Record:
     operations: Sequence[OperationRow] = ()  # read by a worker before it rebuilds such a run
     pooled: bool = False  # the generation has attempts in pools: `Store.pooled` lists them
     pool: Sequence[PoolStanding] = ()  # read by a worker before it rebuilds such a run
+    doubt: Doubt | None = None  # the operations that it comes to may have been sent before a restore
 
 
 class HoldKind(StrEnum):
@@ -222,6 +230,7 @@ class HoldKind(StrEnum):
     HUNG = "hung"  # the code did not give control back
     LIMIT = "limit"  # history limit reached
     REFUSED = "refused"  # I/O or nondeterminism in workflow code
+    RESTORE = "restore"  # the store was put back from a backup, and the run may have sent operations since
     REVIEW = "review"  # nothing is left to do but to settle operations that wait for a person: settled, it goes on by itself
 
 
@@ -246,3 +255,4 @@ class WorkerRow:
     dead: bool = False
     stopping: bool = False
     status: str = field(default="")  # derived for listings: live | stopping | dead
+    operating: Sequence[tuple[str, str]] = ()  # (workflow, version) that may call operations; kept by the store for good

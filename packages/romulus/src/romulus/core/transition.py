@@ -9,7 +9,7 @@ from enum import Enum
 from .machine import Change, RunStatus
 from .operations import NewIntent, OperationMark
 from .pools import NewPoolAttempt
-from .record import AttemptRow, Entry, Generation, HoldKind, Run
+from .record import AttemptRow, Doubt, Entry, Generation, HoldKind, Run
 
 
 @dataclass(slots=True)
@@ -171,6 +171,7 @@ class NewRun:
     copy: CopyFrom | None = None  # fork
     started_at: int | None = None  # fork
     depth: int = 0  # of a child: its parent's and one more
+    doubt: Doubt | None = None  # of a child: its parent's
 
 
 @dataclass(slots=True)

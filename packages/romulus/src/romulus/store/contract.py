@@ -15,6 +15,7 @@ from romulus.core.machine import RunStatus
 from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
 from romulus.core.pools import PoolBeat, PoolReport, PoolStanding, TakenPool
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
+from romulus.core.restoring import Restored
 from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Next, Received, Transition, Verdict
 
 from .hub import Hub
@@ -307,7 +308,7 @@ class Store(Protocol):
 
     # ---- workers ---------------------------------------------------------------------------
     async def register(self, worker: WorkerRow, lease: int) -> Lease:
-        """Insert the worker's row with a lease of *lease* µs from now and return its lease."""
+        """Insert the worker's row with a lease of *lease* µs from now and return its lease. Its `operating` is kept when it is gone."""
         ...
 
     async def deregister(self, worker_id: str) -> None:
@@ -455,6 +456,20 @@ class Store(Protocol):
 
     async def keep_evidence(self, run: int, evidence: Evidence) -> None:
         """Append evidence, up to the store's limit per run."""
+        ...
+
+    async def restore(self, since: int | None = None) -> Restored:
+        """Begin a new incarnation, in one commit, after the store was put back from a backup: nothing of before can write to it.
+
+        Every worker is marked dead and every claim void; the fences of live runs, operations and attempts in pools go on beyond any that
+        can have been given out since the backup. Operations that are not settled become what `core.restoring` says. Held are live runs
+        that await one of these, and those of workflows that may call operations. Every live run that may have gone on is in doubt
+        (`Record.doubt`), with the children it starts. *since*: store µs until when the backup has everything; None: its newest write.
+        """
+        ...
+
+    async def trust(self) -> int:
+        """Take the doubt of a restore from every run and return how many had it: operations are sent as usual again."""
         ...
 
     async def transaction(self) -> Transaction:

@@ -13,7 +13,7 @@ from romulus.core.errors import RomulusError, SerializationError
 from romulus.core.failures import dump_failure
 from romulus.core.machine import Change
 from romulus.core.record import AttemptRow, HoldKind
-from romulus.core.seeds import Seeds
+from romulus.core.seeds import Seeds, derive
 from romulus.core.transition import CloseWait, Closing, NewGeneration, Transition
 
 from . import family, holding, undelivered
@@ -214,10 +214,10 @@ def _close_everything(driver: RunDriver, draft: Draft) -> None:
 
 
 def _next_generation(driver: RunDriver, outcome: Continued) -> NewGeneration:
-    """Return the generation that follows: new arguments under a new seed."""
+    """Return the generation that follows: new arguments under a new seed, the same whenever this one is followed."""
     registry = driver.engine.registry
     spec = registry.workflow(outcome.workflow, outcome.version)
-    seeds = Seeds.first(f"{driver.engine.host.random_bits(128):032x}")
+    seeds = Seeds.first(derive(driver.instance.seeds.newest, "continue as new").hex())
     return NewGeneration(
         spec.name,
         spec.version,

@@ -37,7 +37,7 @@ class RunDriver:
         "engine",
         "generation", "gone", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent",
         "pool_fences", "pooled", "pools", "queue", "queued", "reservations", "reserved", "rows", "run", "sealed", "starting", "taken_up",
-        "timer", "unpooled", "unstarted", "waiting_slot", "waits", "warned",
+        "timer", "unpooled", "unstarted", "unsure", "waiting_slot", "waits", "warned",
     )
     # fmt: on
 
@@ -66,6 +66,7 @@ class RunDriver:
         self.parent = False  # the generation has started children
         self.operations: dict[int, Tracked] = {}  # by seq: the code awaits them
         self.operates = False  # the generation has recorded operations
+        self.unsure = record.doubt  # operations that it comes to may have been sent before a restore
         instance.unsent = self._unsent
         self.dues: list[tuple[int, int]] = []  # heap of (store µs, seq): timers, deadlines, back-offs; stale ones are skipped
         self.in_flight: Draft | None = None
@@ -318,7 +319,7 @@ class RunDriver:
             self.engine.observer.applied(self, transition)
         if draft.children or draft.attaches or draft.closing or draft.pools:
             self.engine.store.hub.poke()
-        if any(mark.due is not None for mark in transition.marks):
+        if any(mark.due is not None for mark in transition.marks) or (self.unsure is not None and transition.intents):
             self.engine.operations.settler.poke()
         if transition.change is not Change.ADVANCE:
             self._over(transition)

@@ -13,7 +13,7 @@ from romulus.core.failures import dump_failure
 from romulus.core.machine import TERMINAL, RunStatus
 from romulus.core.record import About, Kind, Message, Record, Taken
 from romulus.core.requests import RETRIED
-from romulus.core.seeds import Seeds
+from romulus.core.seeds import Seeds, derive
 from romulus.core.transition import Attach, CloseChild, NewChild, NewRun
 
 from .draft import Draft
@@ -157,9 +157,9 @@ def _failed(driver: RunDriver, draft: Draft, command: Command, failure: bytes) -
 
 
 def _new_child(driver: RunDriver, command: Command, call: ChildCall) -> NewChild:
-    """Return the row to create, its draws and digests keyed by a seed of its own."""
+    """Return the row to create, its draws and digests keyed by a seed of its own: the same whenever the parent comes to it again."""
     engine, run = driver.engine, driver.run
-    seeds = Seeds.first(f"{engine.host.random_bits(128):032x}")
+    seeds = Seeds.first(derive(driver.instance.seeds.newest, "child", command.seq).hex())
     later = call.delay is not None or call.start_at is not None
     chosen = call.run_id or call.id
     child = NewRun(
@@ -167,6 +167,6 @@ def _new_child(driver: RunDriver, command: Command, call: ChildCall) -> NewChild
         RunStatus.SCHEDULED if later else RunStatus.PENDING,
         engine.registry.vault.seal(call.arguments, f"arguments of workflow {call.workflow!r}"),
         input_digest(seeds.newest, call.arguments), seeds.dump(), wake_at=call.start_at or 0, delay=call.delay,
-        priority=call.priority, timeout=call.timeout, attributes=call.attributes, depth=run.depth + 1,
+        priority=call.priority, timeout=call.timeout, attributes=call.attributes, depth=run.depth + 1, doubt=driver.unsure,
     )  # fmt: skip
     return NewChild(child, command.seq, call.on_close, tell=command.kind == Kind.STARTED and chosen is not None)

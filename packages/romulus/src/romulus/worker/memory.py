@@ -38,7 +38,7 @@ class Memory:
         driver = self._parked.pop(run.key, None)
         if driver is None:
             return None
-        if driver.run.revision == run.revision and driver.run.generation_key == run.generation_key:
+        if _same(driver.run, run):
             return driver
         driver.instance.close()
         return None
@@ -60,3 +60,10 @@ class Memory:
     def cached(self) -> int:
         """Return how many parked runs are kept."""
         return len(self._parked)
+
+
+def _same(known: Run, run: Run) -> bool:
+    """Return whether nothing was written to a run since it was *known*. After a failover that lost commits its row, or its key, may be one
+    that has come as far in another way: only the transition's random ID tells.
+    """
+    return known.revision == run.revision and known.generation_key == run.generation_key and known.last_transition == run.last_transition

@@ -397,6 +397,7 @@ class Worker:
         return WorkerRow(
             self.id, self.namespace, f"{who.host} pid {who.pid}", who.host, who.boot, who.pid, who.pid_start, who.pid_namespace,
             json.dumps(self.serves), json.dumps(self.pools), self.engine.slots.limit, now, now, 0,
+            operating=sorted(self.registry.operating),
         )  # fmt: skip
 
     async def _quiet(self, what: str, call: Awaitable[None]) -> None:

@@ -107,6 +107,8 @@ async def refuse(pool: Pool, refused: Sequence[Transition]) -> set[int]:
         [t.entries[0].position if t.entries else -1 for t in refused],
     )  # fmt: skip
     applied = {found for (found,) in known}
+    if applied:  # seen, after its commit had no answer
+        await pool.flush()
     late = [(t.run, t.owner, t.fence, _detail(t)) for t in refused if t.id not in applied]
     if late:
         await pool.statement(lambda s: keep_refused(s, late))

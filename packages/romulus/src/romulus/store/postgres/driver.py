@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString
 
@@ -13,6 +16,7 @@ from .faults import at_connect
 from .place import Place
 
 CONNECT_S: Final = 10.0
+HEAD_START_S: Final = 1.0  # a host that has said nothing for so long is no longer waited for alone
 COMMAND_S: Final = 10.0  # a statement without an answer for so long has lost its connection
 IDLE_S: Final = 10.0  # a transaction of ours that asks for nothing for so long is undone: its process is frozen, or its machine gone
 SERVER_MIN: Final = 140000
@@ -57,10 +61,10 @@ async def connect(
     """
     try:
         opener: Any = asyncpg
-        connection = await opener.connect(
-            place.dsn, timeout=CONNECT_S, command_timeout=command_s, server_settings={"application_name": name},
+        connection = await _first(place.dsns, lambda dsn: opener.connect(
+            dsn, timeout=CONNECT_S, command_timeout=command_s, server_settings={"application_name": name},
             statement_cache_size=0 if pooled else 200, max_cached_statement_lifetime=0, max_cacheable_statement_size=0,
-        )  # fmt: skip
+        ))  # fmt: skip
     except CONNECT_ERRORS as error:
         raise at_connect(error, place.shown) from error
     try:
@@ -71,6 +75,38 @@ async def connect(
     except BaseException:
         connection.terminate()
         raise
+
+
+async def _first(dsns: tuple[str, ...], connected: Callable[[str], Awaitable[Any]]) -> Any:
+    """Return a connection to the first host that takes us. The next is asked too where one refuses or says nothing: a lost machine does not
+    refuse, and would be waited for by every connection.
+    """
+    left, asked = deque(dsns), set[asyncio.Future[Any]]()
+    error: BaseException | None = None
+    try:
+        while left or asked:
+            if left:
+                asked.add(asyncio.ensure_future(connected(left.popleft())))
+            done, asked = await asyncio.wait(asked, timeout=HEAD_START_S if left else None, return_when=asyncio.FIRST_COMPLETED)
+            for each in done:
+                error = each.exception() or error
+            taken = [each.result() for each in done if each.exception() is None]
+            for spare in taken[1:]:
+                spare.terminate()
+            if taken:
+                return taken[0]
+    finally:
+        for each in asked:
+            each.add_done_callback(_unwanted)
+            each.cancel()
+    assert error is not None
+    raise error
+
+
+def _unwanted(asked: asyncio.Future[Any]) -> None:
+    """End a connection that came although it was no longer asked for."""
+    if not asked.cancelled() and asked.exception() is None:
+        asked.result().terminate()
 
 
 async def _prepared(place: Place, connection: Any, pooled: bool | None, command_s: float, lock_ms: int, name: str) -> Link:

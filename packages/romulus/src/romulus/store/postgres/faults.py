@@ -75,6 +75,8 @@ def at_connect(error: BaseException, shown: str) -> StoreError | ConfigurationEr
         return ConfigurationError(f"{shown}: {remedy} ({text_of(error)})")
     if isinstance(error, (asyncpg.ClientConfigurationError, asyncpg.UnsupportedServerFeatureError)):
         return ConfigurationError(f"{shown}: the URL cannot be used ({text_of(error)})")
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
+        return StoreUnavailable(f"{shown}: no host takes writes now: each that answers is a standby or read-only")
     return StoreUnavailable(f"{shown}: cannot connect: check host, port and network ({text_of(error)})")
 
 

@@ -30,7 +30,7 @@ OPERATION: Final[LiteralString] = (
     "o.key, o.id, o.namespace, o.run, r.id, r.workflow, r.version, (o.run << 24) | o.generation, o.seq, o.name, o.digest, o.arguments, "
     "o.idempotent, o.key_lifetime, o.settle, o.timeout, o.has_lookup, o.state, o.sends, o.owner, o.fence, o.by_run, o.first_sent_at, "
     "o.may_leave_until, o.due, o.looks, o.cleared, o.seen_applied, o.awaited, o.hold_reason, o.failed, o.body, o.created_at, o.updated_at, "
-    "o.ended_at"
+    "o.ended_at, EXISTS (SELECT 1 FROM romulus.doubted d WHERE d.operation = o.key)"
 )
 FROM: Final[LiteralString] = "FROM romulus.operations o JOIN romulus.runs r ON r.key = o.run"
 
@@ -54,15 +54,20 @@ INTENDED: Final[LiteralString] = (
     "INSERT INTO romulus.operations (id, namespace, run, generation, seq, name, digest, arguments, idempotent, key_lifetime, settle, "
     "timeout, has_lookup, state, sends, owner, fence, by_run, first_sent_at, may_leave_until, due, looks, cleared, seen_applied, awaited, "
     "hold_reason, failed, body, created_at, updated_at) SELECT x.id, r.namespace, x.run, x.generation, x.seq, x.name, x.digest, "
-    "x.arguments, x.idempotent, x.key_lifetime, x.settle, x.timeout, x.has_lookup, x.state, x.armed::integer, x.owner, x.fence, true, "
-    "CASE WHEN x.armed THEN c.now END, x.may_leave_until, NULL, 0, false, false, true, '', false, '', c.now, c.now "
+    "x.arguments, x.idempotent, x.key_lifetime, x.settle, x.timeout, x.has_lookup, x.state, (x.armed OR x.since IS NOT NULL)::integer, "
+    "x.owner, x.fence, true, CASE WHEN x.armed THEN c.now ELSE x.since END, x.may_leave_until, "
+    "CASE WHEN x.since IS NOT NULL THEN c.now END, 0, false, false, true, '', false, '', c.now, c.now "
     "FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::text[], $7::bytea[], $8::boolean[], $9::bigint[], "
-    "$10::bigint[], $11::bigint[], $12::boolean[], $13::text[], $14::boolean[], $15::text[], $16::bigint[], $17::bigint[]) "
+    "$10::bigint[], $11::bigint[], $12::boolean[], $13::text[], $14::boolean[], $15::text[], $16::bigint[], $17::bigint[], $18::bigint[]) "
     "x (id, run, generation, seq, name, digest, arguments, idempotent, key_lifetime, settle, timeout, has_lookup, state, armed, owner, "
-    "fence, may_leave_until) JOIN romulus.runs r ON r.key = x.run, (SELECT romulus.clock() AS now OFFSET 0) c "
+    "fence, may_leave_until, since) JOIN romulus.runs r ON r.key = x.run, (SELECT romulus.clock() AS now OFFSET 0) c "
     "ON CONFLICT (run, generation, seq) DO UPDATE SET state = excluded.state, sends = excluded.sends, owner = excluded.owner, "
     "fence = excluded.fence, by_run = true, first_sent_at = excluded.first_sent_at, may_leave_until = excluded.may_leave_until, "
     "updated_at = excluded.updated_at WHERE operations.state = 'queued'"
+)
+DOUBTED: Final[LiteralString] = (
+    "INSERT INTO romulus.doubted (operation) SELECT o.key FROM unnest($1::bigint[], $2::integer[], $3::integer[]) x (run, generation, seq) "
+    "JOIN romulus.operations o ON o.run = x.run AND o.generation = x.generation AND o.seq = x.seq"
 )
 # Un-arming takes the send back.
 MARKED: Final[LiteralString] = (
@@ -184,6 +189,9 @@ async def write_operations(session: Session, transitions: Sequence[Transition]) 
     intents = [_intent(t, i) for t in transitions for i in t.intents]
     if intents:
         await session.rows("operations.intended", INTENDED, *_columns(intents))
+    doubted = [(*generation_parts(t.generation), i.seq) for t in transitions for i in t.intents if i.since is not None]
+    if doubted:
+        await session.rows("operations.doubted", DOUBTED, *_columns(doubted))
     marks = [(*generation_parts(t.generation), m.seq, m.before.value, m.state.value, m.due, m.seen_applied, m.awaited, m.state in SETTLED)
              for t in transitions for m in t.marks]  # fmt: skip
     if marks:
@@ -211,7 +219,7 @@ def _intent(t: Transition, i: Any) -> Row:
     return (
         i.id, *generation_parts(t.generation), i.seq, i.name, i.digest, i.arguments, i.protocol.idempotent, i.protocol.key_lifetime,
         i.protocol.settle, i.protocol.timeout, i.protocol.has_lookup, i.state.value, armed, t.owner if armed else None, t.fence,
-        i.may_leave_until,
+        i.may_leave_until, i.since,
     )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsp
 
 from romulus.core.errors import ConfigurationError
 
-FORM: Final = "write postgresql://user:password@host:5432/database"
+FORM: Final = "write postgresql://user:password@host:5432/database, or host:5432,other:5432 for a primary and its standbys"
 POOLERS: Final = ("none", "session", "transaction")
 
 
@@ -16,7 +16,7 @@ POOLERS: Final = ("none", "session", "transaction")
 class Place:
     """Where to connect, and through what."""
 
-    dsn: str  # for the driver, password included
+    dsns: tuple[str, ...]  # for the driver, password included: of each host that the URL names, in its order
     shown: str  # for messages, listings and `Store.url`
     pooler: str | None = None  # one of POOLERS where the URL says it, else found out at connect
 
@@ -33,16 +33,21 @@ def place_of(url: str) -> Place:
         raise ConfigurationError(f"the store URL has a '#': escape it as %23 in a password ({FORM})")
     try:
         parts = urlsplit(url)
-        _ = parts.port
+        user, at, hosts = parts.netloc.rpartition("@")
+        for host in hosts.split(","):
+            _ = urlsplit(f"//{host}").port
     except ValueError as error:
         raise ConfigurationError(f"the store URL cannot be read ({error}): {FORM}") from None
     options = parse_qsl(parts.query, keep_blank_values=True)
     pooler = next((value for name, value in options if name == "pooler"), None)
     if pooler is not None and pooler not in POOLERS:
         raise ConfigurationError(f"the store URL says pooler={pooler!r}: it is one of {', '.join(POOLERS)}")
-    kept = urlencode([(name, value) for name, value in options if name != "pooler"])
+    kept = [(name, value) for name, value in options if name != "pooler"]
+    if "," in hosts and not any(name == "target_session_attrs" for name, _ in kept):
+        kept.append(("target_session_attrs", "read-write"))  # of a primary and its standbys, the primary, whichever that is now
     shown = urlunsplit(("postgresql", _without_password(parts.netloc), parts.path, _without_secret(options), ""))
-    return Place(urlunsplit(("postgresql", parts.netloc, parts.path, kept, "")), shown, pooler)
+    dsns = [urlunsplit(("postgresql", user + at + host, parts.path, urlencode(kept), "")) for host in hosts.split(",")]
+    return Place(tuple(dsns), shown, pooler)
 
 
 def _without_password(netloc: str) -> str:

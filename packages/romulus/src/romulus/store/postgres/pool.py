@@ -21,6 +21,8 @@ from .session import OwnSession
 
 T = TypeVar("T")
 
+# A record in the log, without any other effect: its commit waits until everything before it is where commits have to be.
+FLUSH: Final[LiteralString] = "SELECT pg_logical_emit_message(true, 'romulus', '')"
 CLASHES_MAX: Final = 20  # times a transaction is tried again that was undone for another's sake
 DRIVER_ERRORS: Final = (OSError, EOFError, asyncio.TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
@@ -135,6 +137,19 @@ class Pool:
             if is_lost(error):
                 raise self.unknown(error) from error
             raise
+
+    async def flush(self) -> None:
+        """Return when all that can be seen of commits is as durable as commits are: also on the standbys that they wait for.
+
+        A commit whose session ended while it waited for a standby is there for everybody to see, and may be lost with this server.
+
+        Raises:
+            StoreUnavailable: that is not known now.
+        """
+        try:
+            await self.write(lambda s: s.rows("postgres.flush", FLUSH))
+        except CommitUnknown as error:
+            raise StoreUnavailable(str(error)) from error
 
     def unknown(self, error: BaseException) -> CommitUnknown:
         """Return what to raise when no answer came to a commit."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.core.machine import RunStatus
-from romulus.core.record import AttemptRow, Deposit, Entry, Generation, Message, OpenWait, Record, Run, WorkerRow
+from romulus.core.record import AttemptRow, Deposit, Doubt, Entry, Generation, Message, OpenWait, Record, Run, WorkerRow
 
 from .schema import GENERATION_BITS
 
@@ -45,7 +45,8 @@ RECORD: Final[LiteralString] = (
     f"ARRAY(SELECT ROW(i.key, i.about, coalesce(c.seq, i.seq), i.failed, i.body, i.info) {MAIL} ORDER BY i.key LIMIT 500), "
     "EXISTS (SELECT 1 FROM romulus.children c WHERE c.parent = r.key AND c.generation = r.generation), "
     "EXISTS (SELECT 1 FROM romulus.operations o WHERE o.run = r.key AND o.generation = r.generation), "
-    "EXISTS (SELECT 1 FROM romulus.pool_attempts a WHERE a.run = r.key AND a.generation = r.generation)"
+    "EXISTS (SELECT 1 FROM romulus.pool_attempts a WHERE a.run = r.key AND a.generation = r.generation), "
+    "(SELECT ARRAY[d.since, d.restored_at] FROM romulus.doubts d WHERE d.run = r.key)"
 )
 FROM_RUNS: Final[LiteralString] = "FROM romulus.runs r JOIN romulus.generations g ON g.run = r.key AND g.number = r.generation"
 
@@ -80,10 +81,11 @@ def run_and_generation_of(row: Row) -> tuple[Run, Generation]:
 def record_of(row: Row) -> Record:
     """Return the record, without entries, of a row of `RECORD`."""
     run, generation = run_and_generation_of(row)
-    attempts, waits, inbox, parent, operates, pooled = row[RUN_COLUMNS + GENERATION_COLUMNS :]
+    attempts, waits, inbox, parent, operates, pooled, doubt = row[RUN_COLUMNS + GENERATION_COLUMNS :]
     return Record(
         run, generation, attempts=[AttemptRow(*a) for a in attempts], waits=[_wait_of(w) for w in waits],
         inbox=[Message(*m) for m in inbox], parent=parent, operates=operates, pooled=pooled,
+        doubt=None if doubt is None else Doubt(*doubt),
     )  # fmt: skip
 
 

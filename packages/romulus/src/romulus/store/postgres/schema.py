@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-VERSION: Final = 1
+VERSION: Final = 2
 COMPATIBLE: Final = 1  # the oldest schema version whose release still works on this one
 GENERATION_BITS: Final = 24  # of a generation's key: the rest is the run's key
 
@@ -135,4 +135,15 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     "ALTER TABLE romulus.wakes SET (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000)",
     "ALTER TABLE romulus.pool_attempts SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)",
     "ALTER TABLE romulus.attempts SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000)",
+)
+
+# Schema 2: what a restore has to know.
+RESTORING: Final[tuple[LiteralString, ...]] = (
+    # Which workflows may call operations, as their workers say: after a restore, runs of these may have sent some that are not there.
+    """CREATE TABLE romulus.operating (
+        namespace text NOT NULL, workflow text NOT NULL, version text NOT NULL, PRIMARY KEY (namespace, workflow, version))""",
+    # Runs of before a restore, and their children: see `core.record.Doubt`.
+    "CREATE TABLE romulus.doubts (run bigint NOT NULL PRIMARY KEY, since bigint NOT NULL, restored_at bigint NOT NULL)",
+    # Operations whose first send is none that their row knows: it may have been made before a restore.
+    "CREATE TABLE romulus.doubted (operation bigint NOT NULL PRIMARY KEY)",
 )

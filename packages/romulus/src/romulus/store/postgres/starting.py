@@ -40,6 +40,9 @@ copied AS (INSERT INTO romulus.journal (run, generation, position, kind, seq, na
     ON j.run = t.copy_run AND j.generation = t.copy_generation AND j.position < t.copy_below)
 SELECT t.key FROM t JOIN created USING (key) ORDER BY t.key
 """
+DOUBTED: Final[LiteralString] = (
+    "INSERT INTO romulus.doubts (run, since, restored_at) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])"
+)
 KEYS: Final[LiteralString] = "SELECT key, namespace, id FROM romulus.runs WHERE key = ANY($1::bigint[])"
 EXISTING: Final[LiteralString] = (
     f"SELECT {RUN}, {GENERATION} FROM unnest($1::text[], $2::text[]) n (namespace, id) JOIN romulus.runs r ON r.namespace = n.namespace "
@@ -72,9 +75,14 @@ async def create(session: Session, runs: Sequence[NewRun]) -> dict[Name, int]:
     """Insert those of *runs* whose names are free and return their keys."""
     created = await session.rows("start.runs", START, *_columns([_row(run) for run in runs]))
     if len(created) == len(runs):
-        return {_name(run): key for run, (key,) in zip(runs, created, strict=True)}
-    found = await session.rows("start.keys", KEYS, [key for (key,) in created])
-    return {(namespace, run_id): key for key, namespace, run_id in found}
+        keys = {_name(run): key for run, (key,) in zip(runs, created, strict=True)}
+    else:
+        found = await session.rows("start.keys", KEYS, [key for (key,) in created])
+        keys = {(namespace, run_id): key for key, namespace, run_id in found}
+    doubted = [(keys[_name(run)], *run.doubt) for run in runs if run.doubt is not None and _name(run) in keys]
+    if doubted:
+        await session.rows("start.doubted", DOUBTED, *_columns(doubted))
+    return keys
 
 
 def _row(run: NewRun) -> tuple[Any, ...]:

@@ -12,6 +12,7 @@ from romulus.core.operations import Decided, OperationNote, OperationRow, Operat
 from romulus.core.pools import PoolBeat, PoolReport, PoolStanding, TakenPool
 from romulus.core.ports import Host
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
+from romulus.core.restoring import Restored
 from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Received, Transition, Verdict
 from romulus.store.contract import (
     AskChild,
@@ -42,6 +43,7 @@ from . import (
     operations,
     pools,
     reading,
+    restoring,
     retention,
     sending,
     starting,
@@ -372,6 +374,16 @@ class PostgresStore:
         """Append evidence."""
         await self._repeatable(lambda s: keep(s, run, evidence))
 
+    async def restore(self, since: int | None = None) -> Restored:
+        """Begin a new incarnation after the database was put back from a backup."""
+        restored = await restoring.restore(self._place, self._host, self._pool.pooled, since)
+        self._told()
+        return restored
+
+    async def trust(self) -> int:
+        """Take the doubt from every run."""
+        return await self._repeatable(restoring.trust)
+
     async def transaction(self) -> PostgresTransaction:
         """Begin a transaction for a transactional step."""
         transaction = PostgresTransaction(self._steps, self._pool, self._notifier.soon)
@@ -445,9 +457,12 @@ class PostgresStore:
 
     async def _resent(self, work: Callable[[OwnSession], Awaitable[T]], again: Callable[[T], T] = lambda found: found) -> T:
         """Run *work*, one writing statement that is known again by its IDs, until it gets an answer; *again* reads that of a repetition."""
-        for _ in range(RESENDS_MAX):
+        for sent in range(RESENDS_MAX):
             try:
-                return again(await self._pool.statement(work))
+                found = await self._pool.statement(work)
             except CommitUnknown:
                 continue
+            if sent:  # seen, after its commit had no answer
+                await self._pool.flush()
+            return again(found) if sent else found
         raise StoreUnavailable(f"{self._place.shown}: no answer to {RESENDS_MAX} commits")

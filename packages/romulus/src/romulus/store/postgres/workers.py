@@ -23,6 +23,10 @@ REGISTER: Final[LiteralString] = (
     f"INSERT INTO romulus.workers ({WORKER}) SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now, now, now + $13, false, $12 "
     "FROM (SELECT romulus.clock() AS now OFFSET 0) c ON CONFLICT (id) DO NOTHING"
 )
+OPERATING: Final[LiteralString] = (
+    "INSERT INTO romulus.operating (namespace, workflow, version) SELECT $1::text, x.* FROM unnest($2::text[], $3::text[]) x "
+    "ORDER BY 2, 3 ON CONFLICT DO NOTHING"
+)
 RENEW: Final[LiteralString] = (
     "UPDATE romulus.workers SET lease_until = c.now + $2, renewed_at = c.now FROM (SELECT romulus.clock() AS now OFFSET 0) c "
     "WHERE id = $1 AND NOT dead RETURNING id"
@@ -67,6 +71,9 @@ REOPEN: Final[LiteralString] = (
 async def register(session: Session, worker: WorkerRow, lease: int) -> None:
     """Insert the worker's row with a lease of *lease* µs; again is harmless."""
     await session.rows("worker.register", REGISTER, *astuple(worker)[:11], worker.stopping, lease)
+    if worker.operating:
+        names, versions = ([each[n] for each in worker.operating] for n in range(2))
+        await session.rows("worker.operating", OPERATING, worker.namespace, names, versions)
 
 
 async def renew(session: Session, worker_id: str, lease: int, attempts: Sequence[int]) -> bool:

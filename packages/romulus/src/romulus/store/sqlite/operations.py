@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.core.machine import RunStatus
-from romulus.core.operations import SETTLED, Decided, OperationNote, OperationRow, OperationState, Protocol, Report
+from romulus.core.operations import SETTLED, Decided, NewIntent, OperationNote, OperationRow, OperationState, Protocol, Report
 from romulus.core.record import About, HoldKind
 from romulus.core.transition import Transition
 from romulus.store.contract import Listed, TakenOperations
@@ -25,7 +25,8 @@ Ask: TypeAlias = tuple[Report, Decide, RunStatus]
 OPERATION: Final[LiteralString] = (
     "o.key, o.id, o.namespace, o.run, r.id, r.workflow, r.version, o.generation, o.seq, o.name, o.digest, hex(o.arguments), o.idempotent, "
     "o.key_lifetime, o.settle, o.timeout, o.has_lookup, o.state, o.sends, o.owner, o.fence, o.by_run, o.first_sent_at, o.may_leave_until, "
-    "o.due, o.looks, o.cleared, o.seen_applied, o.awaited, o.hold_reason, o.failed, hex(o.body), o.created_at, o.updated_at, o.ended_at"
+    "o.due, o.looks, o.cleared, o.seen_applied, o.awaited, o.hold_reason, o.failed, hex(o.body), o.created_at, o.updated_at, o.ended_at, "
+    "EXISTS (SELECT 1 FROM doubted WHERE operation = o.key)"
 )
 NOTE: Final[LiteralString] = "at, kind, who, state, detail, hex(body)"
 INTENTS: Final = Bulk(
@@ -34,12 +35,18 @@ INTENTS: Final = Bulk(
     "has_lookup, state, sends, owner, fence, by_run, first_sent_at, may_leave_until, due, looks, cleared, seen_applied, awaited, "
     "hold_reason, failed, body, created_at, updated_at, ended_at) "
     "SELECT t.column4, r.namespace, t.column1, t.column2, t.column3, t.column5, t.column6, t.column7, t.column8, t.column9, t.column10, "
-    "t.column11, t.column12, t.column13, t.column14, t.column15, t.column16, 1, t.column17, t.column18, NULL, 0, 0, 0, 1, '', 0, X'', "
-    "t.column19, t.column19, NULL FROM (",
-    19,
+    "t.column11, t.column12, t.column13, t.column14, t.column15, t.column16, 1, t.column17, t.column18, t.column20, 0, 0, 0, 1, '', 0, "
+    "X'', t.column19, t.column19, NULL FROM (",
+    20,
     ") AS t CROSS JOIN runs r ON r.key = t.column1 WHERE true ON CONFLICT (generation, seq) DO UPDATE SET state = excluded.state, "
     "sends = excluded.sends, owner = excluded.owner, fence = excluded.fence, by_run = 1, first_sent_at = excluded.first_sent_at, "
     "may_leave_until = excluded.may_leave_until, updated_at = excluded.updated_at WHERE operations.state = 'queued'",
+)
+DOUBTED: Final = Bulk(
+    "apply.doubted",
+    "INSERT INTO doubted (operation) SELECT o.key FROM (",
+    2,
+    ") AS t CROSS JOIN operations o INDEXED BY operations_generation ON o.generation = t.column1 AND o.seq = t.column2",
 )
 # Columns of the VALUES list: 1 generation, 2 seq, 3 state before, 4 fence, then what is written. Un-arming takes the send back.
 MARKS: Final = Bulk(
@@ -137,16 +144,19 @@ def _intend(session: Session, transitions: Sequence[Transition], now: int) -> bo
     rows = [
         (
             t.run, t.generation, i.seq, i.id, i.name, i.digest, i.arguments, i.protocol.idempotent, i.protocol.key_lifetime,
-            i.protocol.settle, i.protocol.timeout, i.protocol.has_lookup, i.state, *_claim(t, i.state, now), i.may_leave_until, now,
+            i.protocol.settle, i.protocol.timeout, i.protocol.has_lookup, i.state, *_claim(t, i, now), i.may_leave_until, now,
+            None if i.since is None else now,
         )
         for t in transitions for i in t.intents
     ]  # fmt: skip
-    return INTENTS.write(session, rows) == len(rows)
+    written = INTENTS.write(session, rows)
+    DOUBTED.write(session, [(t.generation, i.seq) for t in transitions for i in t.intents if i.since is not None])
+    return written == len(rows)
 
 
-def _claim(t: Transition, state: OperationState, now: int) -> tuple[int, str | None, int, int | None]:
-    armed = state is OperationState.ARMED
-    return (1, t.owner, t.fence, now) if armed else (0, None, t.fence, None)
+def _claim(t: Transition, i: NewIntent, now: int) -> tuple[int, str | None, int, int | None]:
+    armed = i.state is OperationState.ARMED
+    return (1, t.owner, t.fence, now) if armed else (int(i.since is not None), None, t.fence, i.since)
 
 
 def _mark(session: Session, transitions: Sequence[Transition], now: int) -> bool:
@@ -281,10 +291,11 @@ def operation_of(row: Sequence[Any]) -> OperationRow:
     (
         key, operation_id, namespace, run, run_id, workflow, version, generation, seq, name, digest, arguments, idempotent, lifetime,
         settle, timeout, has_lookup, state, sends, owner, fence, by_run, first, leave, due, looks, cleared, seen, awaited, reason, failed,
-        body, *times,
+        body, created, updated, ended, doubted,
     ) = row  # fmt: skip
     return OperationRow(
         key, operation_id, namespace, run, run_id, workflow, version, generation, seq, name, digest, bytes.fromhex(arguments),
         Protocol(idempotent == 1, lifetime, settle, timeout, has_lookup == 1), OperationState(state), sends, owner, fence, by_run == 1,
-        first, leave, due, looks, cleared == 1, seen == 1, awaited == 1, reason, failed == 1, bytes.fromhex(body), *times,
+        first, leave, due, looks, cleared == 1, seen == 1, awaited == 1, reason, failed == 1, bytes.fromhex(body), created, updated, ended,
+        doubted == 1,
     )  # fmt: skip

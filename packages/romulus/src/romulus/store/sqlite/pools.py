@@ -177,10 +177,11 @@ def lose(session: Session, limit: int) -> int:
     """Give attempts up whose claim is over; see `Store.lose_pool`. No lock is taken while there are none."""
     if not session.read(lambda s: s.run("pools.over", OVER + " LIMIT 1", (s.host.monotonic(),))):
         return 0
-    return session.write(lambda s, now: _lose(s, limit, now))
+    return session.write(lambda s, now: lose_now(s, limit, now))
 
 
-def _lose(session: Session, limit: int, now: int) -> int:
+def lose_now(session: Session, limit: int, now: int) -> int:
+    """Give attempts up whose claim is over, inside the open transaction."""
     keys = [key for (key,) in session.run("pools.over", OVER + " LIMIT ?2", (session.host.monotonic(), limit))]
     for key in keys:
         session.run("pools.lose", LOSE, (key, now))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, LiteralString, TypeVar
 
 from romulus.core.machine import RunStatus
-from romulus.core.record import AttemptRow, Deposit, Entry, Generation, Message, OpenWait, Record, Run, WorkerRow
+from romulus.core.record import AttemptRow, Deposit, Doubt, Entry, Generation, Message, OpenWait, Record, Run, WorkerRow
 
 from .connection import Bindings
 from .session import Session
@@ -52,7 +52,8 @@ RECORD: Final[LiteralString] = (
     f"json((SELECT json_group_array(json_array({MESSAGE}) ORDER BY key) FROM (SELECT * FROM inbox WHERE run = r.key "
     f"ORDER BY key LIMIT {INBOX_READ}))), EXISTS (SELECT 1 FROM children WHERE generation = r.generation_key), "
     "EXISTS (SELECT 1 FROM operations WHERE generation = r.generation_key), "
-    "EXISTS (SELECT 1 FROM pool_attempts WHERE generation = r.generation_key)"
+    "EXISTS (SELECT 1 FROM pool_attempts WHERE generation = r.generation_key), "
+    "(SELECT json_array(since, restored_at) FROM doubts WHERE run = r.key)"
 )
 FROM_RUNS: Final[LiteralString] = "FROM runs r JOIN generations g ON g.key = r.generation_key"
 
@@ -122,8 +123,9 @@ def worker_of(row: Sequence[Any]) -> WorkerRow:
 
 def record_of(row: Sequence[Any]) -> Record:
     """Return the record, without entries, of a row of `RECORD` (its parts are JSON inside JSON)."""
-    run, generation, attempts, waits, inbox, parent, operates, pooled = row
+    run, generation, attempts, waits, inbox, parent, operates, pooled, doubt = row
     return Record(
         run_of(run), generation_of(generation), attempts=[attempt_of(a) for a in attempts], waits=[wait_of(w) for w in waits],
         inbox=[message_of(m) for m in inbox], parent=parent == 1, operates=operates == 1, pooled=pooled == 1,
+        doubt=None if doubt is None else Doubt(*json.loads(doubt)) if isinstance(doubt, str) else Doubt(*doubt),
     )  # fmt: skip

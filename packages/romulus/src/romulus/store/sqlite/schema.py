@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 APPLICATION_ID: Final = 0x526F6D75  # "Romu" in the file's header
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 TABLES: Final[tuple[LiteralString, ...]] = (
@@ -114,4 +114,16 @@ TABLES: Final[tuple[LiteralString, ...]] = (
         key INTEGER PRIMARY KEY, run INTEGER NOT NULL, at INTEGER NOT NULL, kind TEXT NOT NULL, owner TEXT NOT NULL,
         fence INTEGER NOT NULL, detail TEXT NOT NULL) STRICT""",
     "CREATE INDEX evidence_run ON evidence (run, key)",
+)
+
+# Schema 2: what a restore has to know.
+RESTORING: Final[tuple[LiteralString, ...]] = (
+    # Which workflows may call operations, as their workers say: after a restore, runs of these may have sent some that are not there.
+    """CREATE TABLE operating (
+        namespace TEXT NOT NULL, workflow TEXT NOT NULL, version TEXT NOT NULL, PRIMARY KEY (namespace, workflow, version))
+        STRICT, WITHOUT ROWID""",
+    # Runs of before a restore, and their children: see `core.record.Doubt`.
+    "CREATE TABLE doubts (run INTEGER PRIMARY KEY, since INTEGER NOT NULL, restored_at INTEGER NOT NULL) STRICT",
+    # Operations whose first send is none that their row knows: it may have been made before a restore.
+    "CREATE TABLE doubted (operation INTEGER PRIMARY KEY) STRICT",
 )

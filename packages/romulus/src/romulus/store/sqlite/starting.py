@@ -33,6 +33,7 @@ GENERATIONS: Final = Bulk(
     "INSERT INTO generations (key, run, number, workflow, version, input, input_digest, seeds, started_at, timeout) ",
     10,
 )
+DOUBTED: Final = Bulk("start.doubted", "INSERT INTO doubts (run, since, restored_at) ", 3)
 TAKEN: Final = (
     "SELECT json_group_array(json_array(r.namespace, r.id)) FROM json_each(?) t "
     "CROSS JOIN runs r ON r.namespace = t.value ->> 0 AND r.id = t.value ->> 1"
@@ -73,6 +74,7 @@ def create(session: Session, runs: Sequence[NewRun], now: int) -> dict[Name, int
         if run.copy is not None:
             copied = copy_journal(session, generation + n, run.copy.generation_key, run.copy.below)
             session.run("start.copied", "UPDATE runs SET position = ? WHERE key = ?", (copied, key + n))
+    DOUBTED.write(session, [(key + n, *run.doubt) for n, run in enumerate(runs) if run.doubt is not None])
     return {_name(run): key + n for n, run in enumerate(runs)}
 
 

@@ -12,6 +12,7 @@ from romulus.core.operations import Decided, OperationNote, OperationRow, Operat
 from romulus.core.pools import PoolBeat, PoolReport, PoolStanding, TakenPool
 from romulus.core.ports import Host
 from romulus.core.record import Entry, Generation, Record, Run, StartedChild, WorkerRow
+from romulus.core.restoring import Restored
 from romulus.core.transition import Created, EventClash, EventRefused, Existing, NewEvent, NewRun, Received, Transition, Verdict
 from romulus.store.contract import (
     AskChild,
@@ -31,7 +32,7 @@ from romulus.store.contract import (
 from romulus.store.grouping import Grouped
 from romulus.store.hub import Hub
 
-from . import apply, changing, children, claiming, matching, migrate, operations, pools, reading, retention, starting, workers
+from . import apply, changing, children, claiming, matching, migrate, operations, pools, reading, restoring, retention, starting, workers
 from .changing import Decide
 from .connection import Place
 from .evidence import keep, of_run
@@ -277,6 +278,16 @@ class SQLiteStore:
     async def keep_evidence(self, run: int, evidence: Evidence) -> None:
         """Append evidence."""
         await self._write(lambda s, _: keep(s, run, evidence))
+
+    async def restore(self, since: int | None = None) -> Restored:
+        """Begin a new incarnation after the file was put back from a backup."""
+        restored = await self._write_patiently(lambda s, now: restoring.restore(s, since, now))
+        self.hub.poke()
+        return restored
+
+    async def trust(self) -> int:
+        """Take the doubt from every run."""
+        return await self._write_patiently(lambda s, _: restoring.trust(s))
 
     async def transaction(self) -> SQLiteTransaction:
         """Begin a transaction for a transactional step."""

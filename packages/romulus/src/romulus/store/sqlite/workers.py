@@ -88,6 +88,8 @@ def register(session: Session, worker: WorkerRow, lease: int, now: int) -> int:
     until = session.host.monotonic() + lease
     row = astuple(worker)[:11]
     session.run("worker.register", INSERT, (*row, now, now, until, False, worker.stopping))
+    for workflow, version in worker.operating:
+        session.run("worker.operating", "INSERT OR IGNORE INTO operating VALUES (?, ?, ?)", (worker.namespace, workflow, version))
     return until
 
 

@@ -26,6 +26,7 @@ from romulus.core.operations import (
     after,
 )
 from romulus.core.record import About, AttemptRow, Entry, HoldKind, Message, Record
+from romulus.core.restoring import may_leave_until
 from romulus.worker import family, holding
 from romulus.worker.draft import Draft
 from romulus.worker.engine import MessageIn, OperationEnded, Work
@@ -68,8 +69,11 @@ def issued(driver: RunDriver, command: Command) -> None:
     except SerializationError as error:
         driver.queue.append(MessageIn(Message(0, family.REFUSED, command.seq, True, dump_failure(error), "")))
         return
-    driver.operations[command.seq] = Tracked(command, sealed)
-    driver.queued.append(command)
+    tracked = driver.operations[command.seq] = Tracked(command, sealed)
+    if driver.unsure is None:
+        driver.queued.append(command)
+    else:  # before the restore it may have come here as well, and sent it: found out before anything is sent
+        tracked.state = after(tracked.state, E.DOUBT)
 
 
 def armed(driver: RunDriver, draft: Draft, work: Work) -> None:
@@ -115,9 +119,10 @@ def _intend(driver: RunDriver, draft: Draft, tracked: Tracked) -> None:
     spec = call.spec
     protocol = Protocol(spec.idempotent, spec.key_lifetime, spec.settle, spec.timeout, spec.extras.lookup is not None)
     leave = tracked.may_leave_until if tracked.state is S.ARMED else 0
-    draft.intend(
-        NewIntent(command.seq, call.id, command.name, command.digest.hex(), tracked.arguments, protocol, tracked.state, leave)
-    )  # fmt: skip
+    intent = NewIntent(command.seq, call.id, command.name, command.digest.hex(), tracked.arguments, protocol, tracked.state, leave)
+    if tracked.state is S.UNKNOWN and driver.unsure is not None:
+        intent.since, intent.may_leave_until = driver.unsure.since, may_leave_until(spec.timeout, driver.unsure)
+    draft.intend(intent)
     tracked.recorded = True
     driver.operates = True
 
