@@ -48,7 +48,7 @@ def traces() -> asyncpg.Pool:  # type: ignore[type-arg,unused-ignore]
 
 
 async def serve(url: str) -> None:
-    pool = await asyncpg.create_pool(url, min_size=1, max_size=5, target_session_attrs="read-write")
+    pool = await asyncpg.create_pool(url, min_size=1, max_size=5)
     assert pool is not None
     _traces.append(pool)
     host = RealHost()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,12 +17,13 @@ import romulus
 from romulus.core.errors import StoreUnavailable
 from romulus.core.transition import Created, Verdict
 from romulus.store.postgres import PostgresStore
-from tests.postgres.chaos_worker import STEPS, chaotic
+from tests.postgres import failover_worker
+from tests.postgres.failover_worker import BODIES, STEPS, travelling
 from tests.postgres.kit import opened, until
 from tests.postgres.proxy import Proxy
 from tests.postgres.replication import Standby, replicated, url
 from tests.postgres.server import Database, Server, free_port
-from tests.postgres.test_chaos import BODIES, Processes, check
+from tests.repo.files import ROOT
 from tests.store.kit import PENDING, MovableHost, advance, again, claim, entry, new_run, register, start
 
 RUNS = 60
@@ -64,12 +68,10 @@ async def test_nothing_acknowledged_is_lost_when_the_primary_is_killed_under_loa
     database = Database(primary, primary.create(primary.template()))
     database.execute(BODIES)
     there = url(database.name, primary, standby)
-    processes = Processes(there)
     acknowledged: set[str] = set()
+    workers = [worker_process(there) for _ in range(2)]
     try:
-        async with romulus.AsyncClient(romulus.App(there, workflows=[chaotic])) as client:
-            for _ in range(2):
-                processes.start()
+        async with romulus.AsyncClient(romulus.App(there, workflows=[travelling])) as client:
             starting = asyncio.ensure_future(start_all(client, acknowledged))
             await until(lambda: database.execute("SELECT count(*) > 100 FROM romulus.journal") == [(True,)])
             before = set(acknowledged)
@@ -77,17 +79,50 @@ async def test_nothing_acknowledged_is_lost_when_the_primary_is_killed_under_loa
             promoted = Database(standby, database.name)
             assert before <= {run for (run,) in promoted.execute("SELECT id FROM romulus.runs")}
             await starting
-            results = await asyncio.gather(*(client.get(f"r{n}", chaotic).result(timeout=200) for n in range(RUNS)))
+            results = await asyncio.gather(*(client.get(f"r{n}", travelling).result(timeout=200) for n in range(RUNS)))
     finally:
-        processes.end()
+        for worker in workers:
+            worker.kill()
+            worker.wait(10)
     assert results == [n + STEPS + 2 + n for n in range(RUNS)]
-    check(promoted, attempts_lost=False)
+    check(promoted)
+
+
+def worker_process(there: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [sys.executable, failover_worker.__file__, there], env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+
+
+def check(database: Database) -> None:
+    """Each line is a promise, asked of the database."""
+    rows = database.execute
+    assert rows("SELECT DISTINCT status FROM romulus.runs") == [("succeeded",)]
+    # 1, 2: every body ran under an attempt of its own, and none after the attempt whose outcome is recorded.
+    assert rows("SELECT count(*) - count(DISTINCT (run, number, attempt)) FROM bodies") == [(0,)]
+    late = """SELECT b.run, b.number FROM bodies b JOIN romulus.runs r ON r.id = b.run
+        JOIN romulus.journal j ON j.run = r.key AND j.kind = 'step' AND convert_from(j.body, 'utf8')::integer = b.number + 1
+        WHERE b.attempt > j.attempt"""
+    assert rows(late) == []
+    # 3: the journal has no gap, and no entry of an older claim after one of a newer.
+    assert rows("SELECT run FROM romulus.journal GROUP BY run HAVING max(position) + 1 <> count(*)") == []
+    order = """SELECT run FROM (SELECT run, fence, lag(fence) OVER (PARTITION BY run ORDER BY position) AS before FROM romulus.journal) x
+        WHERE fence < before"""
+    assert rows(order) == []
+    assert rows("SELECT DISTINCT count(*) FROM romulus.journal WHERE kind = 'step' GROUP BY run") == [(STEPS + 2,)]
+    # 5: each event, sent until it was acknowledged, is in exactly one entry.
+    assert rows("SELECT count(*) FROM romulus.dealt WHERE how = 'consumed'") == [(RUNS,)]
+    assert rows("SELECT count(*) FROM romulus.journal WHERE kind = 'wait'") == [(RUNS,)]
+    # Nothing is left of claims, waits and queues.
+    assert rows("SELECT count(*) FROM romulus.runs WHERE owner IS NOT NULL") == [(0,)]
+    assert rows("SELECT (SELECT count(*) FROM romulus.waits) + (SELECT count(*) FROM romulus.attempts)") == [(0,)]
 
 
 async def start_all(client: romulus.AsyncClient, acknowledged: set[str]) -> None:
     """Start runs and send their events, one after another, whatever happens to the servers; note what was acknowledged."""
     for n in range(RUNS):
-        await repeated(lambda n=n: client.start(chaotic.options(id=f"r{n}"), n))
+        await repeated(lambda n=n: client.start(travelling.options(id=f"r{n}"), n))
         acknowledged.add(f"r{n}")
         await repeated(lambda n=n: client.send_event("go", n, correlation_id=f"r{n}", event_id=f"go-{n}"))
 
