@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -147,6 +148,44 @@ async def test_a_process_that_falls_silent_inside_a_transaction_keeps_no_run_fro
         await asyncio.gather(claiming, return_exceptions=True)
 
     assert [(record.run.id, record.run.owner) for record in found] == [("r1", "w2")]
+
+
+async def test_silent_connections_are_given_up_together(
+    store: PostgresStore, far: PostgresStore, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by itself would cost a call its time."""
+    proxy.drop_all()
+    monkeypatch.setattr(pool, "COMMAND_S", 0.3)
+    await asyncio.gather(*(far.run("default", f"r{n}") for n in range(6)))
+    proxy.swallow_all()
+
+    with pytest.raises(StoreUnavailable):
+        await far.run("default", "r1")
+    assert await far.run("default", "r1") is None
+
+
+async def test_a_batch_that_was_undone_by_a_deadlock_is_written_again(store: PostgresStore, database: Database, host: MovableHost) -> None:
+    """With somebody else's transaction: ours take their locks in one order."""
+    (await register(store, host)).close()
+    await start(store, "r1", "r2")
+    batch = [advance(record, entry(0)) for record in (await claim(store)).records]
+    with database.server.connect(database.name) as other, quick_to_see_deadlocks(database):
+        async with opened(database.url, host) as ours:
+            other.execute("SET deadlock_timeout = '1min'; BEGIN; SELECT 1 FROM romulus.runs WHERE id = 'r2' FOR UPDATE")
+            applying = asyncio.ensure_future(ours.apply(batch))
+            await blocked(database, 1)
+            await asyncio.to_thread(other.execute, "SELECT 1 FROM romulus.runs WHERE id = 'r1' FOR UPDATE")
+            other.execute("COMMIT")
+
+            assert await applying == [Verdict.APPLIED] * 2
+
+
+@contextmanager
+def quick_to_see_deadlocks(database: Database) -> Iterator[None]:
+    """Let sessions that begin now look for a deadlock soon after they have begun to wait: theirs is the transaction that is undone."""
+    database.execute(f"ALTER DATABASE {database.name} SET deadlock_timeout = '500ms'")
+    yield
+    database.execute(f"ALTER DATABASE {database.name} RESET ALL")
 
 
 async def test_closed_backends_are_replaced(store: PostgresStore, database: Database, host: MovableHost) -> None:

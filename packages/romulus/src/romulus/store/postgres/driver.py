@@ -26,7 +26,6 @@ CONNECT_ERRORS: Final = (
 # Pinned for all that runs on our connections. Plans are made once and never depend on statistics that may be missing: every table
 # is reached through an index.
 PINNED: Final[LiteralString] = (
-    "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE; "
     "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; "
     "SET synchronous_commit = on; SET plan_cache_mode = force_generic_plan; "
     "SET enable_seqscan = off; SET enable_mergejoin = off; SET jit = off; "
