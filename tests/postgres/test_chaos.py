@@ -15,15 +15,17 @@ import pytest
 
 import romulus
 from tests.postgres.chaos_worker import STEPS, chaotic
+from tests.postgres.kit import until
 from tests.postgres.server import Database
 from tests.repo.files import ROOT
 
-RUNS = 60
+RUNS = int(os.environ.get("CHAOS_RUNS", "80"))
 SECONDS = float(os.environ.get("CHAOS_S", "8"))  # a minute shows more, and takes one
 FROZEN_S = 3.0  # longer than the lease
 
-BODIES = (
-    "CREATE TABLE bodies (run text, number integer, attempt integer, fence bigint, pid integer, at timestamptz DEFAULT clock_timestamp())"
+TABLES = (
+    "DROP TABLE IF EXISTS bodies, sends; CREATE TABLE sends (operation text, pid bigint); CREATE TABLE bodies (run text, number bigint, "
+    "token text, attempt bigint, fence bigint, pid bigint, recorded boolean)"
 )
 
 
@@ -65,8 +67,7 @@ class Processes:
 
 @pytest.fixture
 async def processes(database: Database) -> AsyncIterator[Processes]:
-    database.execute("DROP TABLE IF EXISTS bodies")
-    database.execute(BODIES)
+    database.execute(TABLES)
     processes = Processes(database.url)
     yield processes
     processes.end()
@@ -77,31 +78,34 @@ async def processes(database: Database) -> AsyncIterator[Processes]:
 async def test_every_promise_holds_while_workers_are_killed_and_frozen(database: Database, processes: Processes) -> None:
     random = Random(3)
     async with romulus.AsyncClient(romulus.App(database.url, workflows=[chaotic])) as client:
-        handles = await asyncio.gather(*(client.start(chaotic.options(id=f"r{n}"), n) for n in range(RUNS)))
         for _ in range(3):
             processes.start()
-        senders = [asyncio.ensure_future(send_later(client, n, random.uniform(0, SECONDS))) for n in range(RUNS)]
+        await until(lambda: database.execute("SELECT count(*) >= 3 FROM romulus.workers") == [(True,)])
+        lives = [asyncio.ensure_future(live(client, n, random.uniform(0, SECONDS), random.uniform(0, 3))) for n in range(RUNS)]
         await disturb(processes, random)
-        await asyncio.gather(*senders)
         for _ in range(2):
             processes.start()
-        results = await asyncio.gather(*(handle.result(timeout=120) for handle in handles))
+        results = await asyncio.gather(*lives)
 
     assert results == [n + STEPS + 2 + n for n in range(RUNS)]
     check(database)
 
 
-async def send_later(client: romulus.AsyncClient, number: int, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    for _ in range(2):  # the second is a duplicate
+async def live(client: romulus.AsyncClient, number: int, begins: float, waits: float) -> int:
+    """Start a run at its time, send it its event twice some time later, and return its result."""
+    await asyncio.sleep(begins)
+    handle = await client.start(chaotic.options(id=f"r{number}"), number)
+    await asyncio.sleep(waits)
+    for _ in range(2):
         await client.send_event("go", number, correlation_id=f"r{number}", event_id=f"go-{number}")
+    return await handle.result(timeout=120)
 
 
 async def disturb(processes: Processes, random: Random) -> None:
     """Kill, freeze and start processes for the while."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + SECONDS
-    while loop.time() < until:
+    end = loop.time() + SECONDS
+    while loop.time() < end:
         await asyncio.sleep(random.uniform(0.3, 1.2))
         victim = random.choice(processes.all)
         if random.random() < 0.5:
@@ -111,26 +115,41 @@ async def disturb(processes: Processes, random: Random) -> None:
             processes.freeze(victim)
 
 
+REFUSED = """SELECT e.run FROM romulus.evidence e JOIN romulus.journal j ON j.run = e.run
+    AND j.transition = (e.detail::json ->> 'transition')::bigint WHERE e.kind = 'late_transition'"""
+
+
 def check(database: Database) -> None:
     """Each line is a promise, asked of the database."""
     rows = database.execute
     assert rows("SELECT DISTINCT status FROM romulus.runs") == [("succeeded",)]
     assert rows("SELECT count(*) > 0 FROM bodies WHERE attempt > 1") == [(True,)], "nothing was lost: this shows nothing"
-    # 1, 2: every body ran under an attempt of its own, and none after the attempt whose outcome is recorded.
+    # 1: every body ran under an attempt of its own, and none under a later one than that whose outcome is recorded.
     assert rows("SELECT count(*) - count(DISTINCT (run, number, attempt)) FROM bodies") == [(0,)]
     late = """SELECT b.run, b.number FROM bodies b JOIN romulus.runs r ON r.id = b.run
         JOIN romulus.journal j ON j.run = r.key AND j.kind = 'step' AND convert_from(j.body, 'utf8')::integer = b.number + 1
         WHERE b.attempt > j.attempt"""
     assert rows(late) == []
+    # 2: the record told of each attempt before its body did anything.
+    assert rows("SELECT run, number, attempt FROM bodies WHERE recorded IS NOT TRUE") == []
     # 3: claims follow each other; the journal has no gap, and no entry of an older claim after one of a newer.
     assert rows("SELECT run FROM romulus.journal GROUP BY run HAVING max(position) + 1 <> count(*)") == []
     order = """SELECT run FROM (SELECT run, fence, lag(fence) OVER (PARTITION BY run ORDER BY position) AS before FROM romulus.journal) x
         WHERE fence < before"""
     assert rows(order) == []
     assert rows("SELECT DISTINCT count(*) FROM romulus.journal WHERE kind = 'step' GROUP BY run") == [(STEPS + 2,)]
-    # 5: each event is in exactly one entry.
+    # 4: what was refused stands as evidence, under an older claim, and in no journal.
+    assert rows("SELECT count(*) FROM romulus.evidence e JOIN romulus.runs r ON r.key = e.run WHERE e.fence > r.fence") == [(0,)]
+    assert rows(REFUSED) == []
+    # 5: each event was taken once, though sent twice, and is in exactly one entry.
+    assert rows("SELECT count(*) FROM romulus.events") == [(RUNS,)]
     assert rows("SELECT count(*) FROM romulus.dealt WHERE how = 'consumed'") == [(RUNS,)]
     assert rows("SELECT count(*) FROM romulus.journal WHERE kind = 'wait'") == [(RUNS,)]
+    # 6: no operation was sent again that may have been applied.
+    assert rows("SELECT count(*), count(DISTINCT operation) FROM sends") == [(RUNS, RUNS)]
+    assert rows("SELECT DISTINCT state, count(*) FROM romulus.operations GROUP BY 1") == [("confirmed", RUNS)]
+    # 8: each pass of a run, wherever it was, drew the same UUID, and no two runs the same one.
+    assert rows("SELECT count(DISTINCT token), count(DISTINCT (run, token)) FROM bodies") == [(RUNS, RUNS)]
     # Nothing is left of claims, waits and queues.
     assert rows("SELECT count(*) FROM romulus.runs WHERE owner IS NOT NULL") == [(0,)]
     assert rows("SELECT (SELECT count(*) FROM romulus.waits) + (SELECT count(*) FROM romulus.attempts)") == [(0,)]
