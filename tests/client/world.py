@@ -16,6 +16,7 @@ from romulus.core.machine import RunStatus
 
 PATIENCE_S = 30.0
 FIXED: set[str] = set()  # names of failures that have been repaired
+database_url = ""  # of PostgreSQL, where the test runs on it: see conftest
 
 
 @dataclass
@@ -88,8 +89,8 @@ WORKFLOWS: list[AnyWorkflow[..., Any]] = [total, other, waits_for, breaks, raise
 
 
 def app_at(path: Path, workflows: Iterable[AnyWorkflow[..., Any]] = WORKFLOWS, **options: Any) -> romulus.App:
-    """Return an App on a store below *path*."""
-    return romulus.App(f"sqlite:///{path / 'runs.db'}", workflows=workflows, **options)
+    """Return an App on a store below *path*, or on the PostgreSQL database of the test."""
+    return romulus.App(database_url or f"sqlite:///{path / 'runs.db'}", workflows=workflows, **options)
 
 
 @asynccontextmanager
