@@ -87,7 +87,7 @@ TABLE = (
     ),
     Setting("ROMULUS_STALL_LIMIT", "seconds a blocked event loop is renewed for", _seconds("stall_limit"), _micros, "stall_limit"),
     Setting("ROMULUS_RUNS_MAX", "runs a worker has in progress at once", str(WorkerSettings().runs_max), _count, "runs_max"),
-    Setting("ROMULUS_CACHE_MAX", "parked runs a worker keeps in memory", str(WorkerSettings().cache_max), _count, "cache_max"),
+    Setting("ROMULUS_CACHE_MAX", "runs in memory up to which parked ones stay", str(WorkerSettings().cache_max), _count, "cache_max"),
     Setting("ROMULUS_HISTORY_MAX", "journal entries of a run before it is held", str(WorkerSettings().history_max), _count, "history_max"),
     Setting(
         "ROMULUS_LOOKUPS_PER_SECOND", "lookups of unknown operations that a worker makes at most in a second",

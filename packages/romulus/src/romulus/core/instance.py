@@ -217,13 +217,17 @@ class Instance:
         """End the activation under way even if the code swallows the watchdog's throw. From the watchdog's thread."""
         self.loop.stop_now()
 
+    def rest(self) -> None:
+        """Take as little memory as can be until the next entry."""
+        self.loop.rest()
+
     def close(self) -> None:
         """Drop the instance: its code is ended, does nothing durable and makes no noise. Never raises; again does nothing."""
         if self.loop.dead:
             return
         self.loop.dead = True
         self._wind_down()
-        self.loop.instance = None  # the cycle
+        self.loop.instance, self.unsent = None, _nothing_known  # the cycles
         self._main = b""
         for kept in (self.open, self._issued, self._withdrawn, self._notes):
             kept.clear()

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Protocol, TypeVarTuple, cast
+from typing import Any, Final, Protocol, TypeVarTuple, cast
 
 from .errors import ActivationTimeout, Dropped
 from .handles import Ready, Timer
@@ -39,6 +39,9 @@ class Unhandled:
 
     message: str
     exception: BaseException | None
+
+
+AT_REST: Final[deque[Any]] = deque(maxlen=0)  # shared: an empty deque of one's own is 760 bytes
 
 
 class Owner(Protocol):
@@ -174,6 +177,8 @@ class WorkflowLoop(RefusingLoop):
     def enter(self) -> Outside:
         """Make this the running loop; return what was, for `leave`."""
         outside = _get_running_loop(), sys.get_asyncgen_hooks()
+        if self.ready is AT_REST:
+            self.ready = deque()
         _set_running_loop(self)
         sys.set_asyncgen_hooks(_first_iteration, _abandoned)
         self.live = True
@@ -188,6 +193,11 @@ class WorkflowLoop(RefusingLoop):
                 _set_running_loop(outside[0])
             finally:
                 sys.set_asyncgen_hooks(*outside[1])
+
+    def rest(self) -> None:
+        """Take as little memory as can be until the next activation."""
+        if not self.ready:
+            self.ready = AT_REST
 
     def run(self) -> None:
         """Call what is ready until nothing is, or until the code has ended.

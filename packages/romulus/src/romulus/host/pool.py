@@ -10,6 +10,8 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Semaphore, Thread
 from typing import Any, ParamSpec, TypeVar
 
+from .switching import BODIES_S, ask
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -58,7 +60,11 @@ class DaemonPool(Executor):
 
     def _run(self) -> None:
         while (call := self._next()) is not None:
-            _perform(*call)
+            end = ask(BODIES_S)
+            try:
+                _perform(*call)
+            finally:
+                end()
             del call  # holds what the body returned
 
     def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:

@@ -74,6 +74,7 @@ class Committer:
             await self._ready.wait()
             batch = self._gather()
             await self._write(batch)
+            batch.clear()  # it would keep its runs in memory until the next one
             if not self._pending:
                 self._ready.clear()
                 self._idle.set()

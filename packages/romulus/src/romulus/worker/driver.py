@@ -11,6 +11,7 @@ from romulus.authoring.logger import release
 from romulus.core.commands import Command
 from romulus.core.errors import ActivationTimeout
 from romulus.core.instance import Instance
+from romulus.core.loop import AT_REST
 from romulus.core.machine import GUARDS_CANCEL, TERMINAL, Change, RunStatus
 from romulus.core.operations import OperationState
 from romulus.core.record import AttemptRow, Entry, Generation, HoldKind, Kind, Message, Record, Run
@@ -382,6 +383,17 @@ class RunDriver:
             self.gone = True
             self.leave_work()
             self.instance.close()
+
+    def rest(self) -> None:
+        """Take as little memory as can be while the run is parked: what arrives meanwhile is in the record."""
+        self.queue = self.queued = self.reservations = AT_REST
+        self.instance.rest()
+
+    def resume(self, run: Run) -> None:
+        """Go on under a new claim."""
+        self.run, self.gone = run, False
+        self.queue, self.queued, self.reservations = deque(), deque(), deque()
+        self.messages.clear()  # what was taken before is deleted
 
     def leave_work(self) -> None:
         """Stop the attempts that run, give slots back, cancel the timer."""

@@ -170,7 +170,7 @@ class Body(Protocol):
         """Say how it ended."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Work:
     """One armed attempt."""
 

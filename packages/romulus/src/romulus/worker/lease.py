@@ -7,16 +7,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from romulus.core.ports import Host, Stoppable
+from romulus.host.switching import BLOCKED_S, ask
 from romulus.store.contract import Lease
 
 from .settings import SECOND, WorkerSettings
 
 log = logging.getLogger("romulus.worker")
-
-HURRY_S: Final = 0.000_05  # between two demands for the interpreter while the loop is blocked
 
 
 class LeaseKeeper:
@@ -32,7 +30,7 @@ class LeaseKeeper:
         self._reported = False
         self._over = False
         self._warned = False
-        self._unhurried: float | None = None  # the interpreter's own switch interval, while ours is in place
+        self._unhurry: Callable[[], None] | None = None  # while the interpreter is asked for sooner
         self._ticker: Stoppable | None = None
 
     def start(self) -> None:
@@ -65,12 +63,11 @@ class LeaseKeeper:
 
     def _hurry(self, blocked: bool) -> None:
         """Ask for the interpreter sooner while the loop is blocked: code that lets go of it every moment has it back before we wake up."""
-        if blocked and self._unhurried is None:
-            self._unhurried = sys.getswitchinterval()
-            sys.setswitchinterval(HURRY_S)
-        elif not blocked and self._unhurried is not None:
-            sys.setswitchinterval(self._unhurried)
-            self._unhurried = None
+        if blocked and self._unhurry is None:
+            self._unhurry = ask(BLOCKED_S)
+        elif not blocked and self._unhurry is not None:
+            self._unhurry()
+            self._unhurry = None
 
     def _renew(self) -> None:
         try:

@@ -27,8 +27,9 @@ class Memory:
         if self.active.get(driver.run.key) is driver:
             del self.active[driver.run.key]
         if driver.run.status is RunStatus.WAITING and self._cache_max:
+            driver.rest()
             self._parked[driver.run.key] = driver
-            while len(self._parked) > self._cache_max:
+            while self._parked and len(self._parked) + len(self.active) > self._cache_max:
                 self._parked.popitem(last=False)[1].instance.close()
         else:
             driver.instance.close()

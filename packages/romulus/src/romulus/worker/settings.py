@@ -36,7 +36,7 @@ class WorkerSettings:
     event_retention: int = 30 * 86_400 * SECOND  # store time that events are kept, matched ones longer
     batch_max: int = 500  # transitions in one commit
     batch_bytes_max: int = 4 * 1024 * 1024
-    cache_max: int = 1_000  # parked runs kept in memory
+    cache_max: int = 500  # runs in memory, those in progress included, up to which parked ones stay
     history_chunk: int = 2_000  # entries read and replayed before the loop breathes
     history_warn: int = 25_000  # entries of one generation
     history_max: int = 100_000  # entries of one generation: held at this

@@ -52,9 +52,7 @@ def take_up(driver: RunDriver, record: Record) -> None:
 
 def resume(driver: RunDriver, record: Record) -> None:
     """Go on with a parked run that stayed in memory: nothing but the claim has changed."""
-    driver.run, driver.gone = record.run, False
-    driver.queue.clear()  # what came while the park was under way is in the record
-    driver.messages.clear()  # what was taken before is deleted
+    driver.resume(record.run)
     _arrivals(driver, record)
     driver.first_turn(Draft(driver.engine.next_transition_id()))
 

@@ -196,10 +196,9 @@ class Worker:
 
     def let_go(self, driver: RunDriver) -> None:
         """Forget a run that is no longer in progress here."""
+        told = bool(driver.waits or driver.children or driver.operations or driver.pooled or driver.queue)
         self.memory.leave(driver)
-        if driver.run.status is RunStatus.WAITING and (
-            driver.waits or driver.children or driver.operations or driver.pooled or driver.queue
-        ):
+        if told and driver.run.status is RunStatus.WAITING:
             self.claimer.poke()
         elif driver.run.status in (RunStatus.WAITING, RunStatus.PENDING):
             self.claimer.due_at(driver.run.wake_at)
@@ -354,7 +353,7 @@ class Worker:
         settings = self.settings
         if self.engine.committer.backlog > settings.backlog_max or self.memory.bytes > settings.record_bytes_max:
             return 0
-        return min(settings.runs_max, 4 * self.engine.slots.limit) - len(self.memory.active) - self.loader.loading
+        return min(settings.runs_max, 2 * self.engine.slots.limit) - len(self.memory.active) - self.loader.loading
 
     def _holds(self, run: int) -> bool:
         return (
