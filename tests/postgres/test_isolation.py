@@ -49,6 +49,7 @@ async def test_the_settings_are_pinned_on_every_connection(strict: Database) -> 
         transaction = await store.transaction()
         for setting, expected in PINNED.items():
             assert await transaction.connection.fetchval(f"SHOW {setting}") == expected
+            assert await store._pool.rows("show", "SELECT current_setting($1)", setting) == [(expected,)]
         await transaction.rollback()
         await story(store, host)
     host.close()

@@ -99,7 +99,8 @@ async def test_a_pooler_is_found_out_and_every_statement_works_through_it(pooled
         assert run.status == "succeeded"
 
 
-async def test_what_a_session_would_keep_is_pinned_in_each_transaction(pooled_url: str, host: MovableHost) -> None:
+async def test_what_a_session_would_keep_is_pinned_in_each_transaction(pooled_url: str, database: Database, host: MovableHost) -> None:
+    database.execute(f"ALTER DATABASE {database.name} SET default_transaction_isolation = 'serializable'")
     pinned = {
         "transaction_isolation": "read committed", "synchronous_commit": "on", "lock_timeout": "1500ms", "enable_seqscan": "off",
         "idle_in_transaction_session_timeout": "10s",
@@ -107,6 +108,7 @@ async def test_what_a_session_would_keep_is_pinned_in_each_transaction(pooled_ur
     async with opened(pooled_url, host) as store:
         for name, value in pinned.items():
             assert await store._pool.rows("show", "SELECT current_setting($1)", name) == [(value,)]
+    database.execute(f"ALTER DATABASE {database.name} RESET ALL")
 
 
 async def test_calls_at_once_share_the_poolers_few_sessions(pooled_url: str, host: MovableHost) -> None:
