@@ -63,7 +63,6 @@ def _children_forgotten(patch: pytest.MonkeyPatch) -> None:
 MUTANTS = (
     in_sql("a run parks on what its inbox holds", "OR EXISTS (SELECT 1 FROM inbox i WHERE i.run = runs.key)", ""),
     Mutant("messages that are not there are taken", lambda patch: patch.setattr(beside, "take_messages", _taken_unseen)),
-    in_sql("taken messages stay", "DELETE FROM inbox WHERE key IN", "DELETE FROM inbox WHERE key + 1 < 0 AND key IN"),
     in_sql("a child's end wakes nobody", "c.child = t.value CROSS JOIN runs p", "c.child = -t.value CROSS JOIN runs p"),
     in_sql("a child is to be terminated and is cancelled", "coalesce(q.how, c.on_close)", "coalesce(q.how, 'cancel')"),
     in_sql("a child is to be cancelled and is terminated", "coalesce(q.how, c.on_close)", "coalesce(q.how, 'terminate')"),
