@@ -11,11 +11,13 @@ from collections.abc import Iterable
 from contextlib import closing
 from typing import Any
 
-import romulus
-from tests.processes.apps.writes import WRITES, write
-from tests.processes.stage import Stage
+import pytest
 
-ABILITIES = tuple(WRITES)
+import romulus
+from tests.processes.apps.writes import write
+from tests.processes.stage import Process, Stage
+
+ABILITIES = ("lookup", "key", "both", "neither")
 NOT_ENDED = {"pending", "running", "waiting", "held"}
 
 
@@ -102,4 +104,28 @@ class Writes:
         assert self.crm.contacts("write").keys() == {each.id for each in operations.values()}
 
 
-__all__ = ["ABILITIES", "Crm", "Writes"]
+@pytest.fixture
+async def crm(stage: Stage) -> Crm:
+    """The CRM; it ends with the stage."""
+    made = Crm(stage)
+    await made.ready(stage)
+    return made
+
+
+async def frozen(stage: Stage, writes: Writes, app: str) -> Process:
+    """Return a worker frozen between its last checks and its sends, beside another that takes over from it."""
+    second = await stage.worker(app)
+    await stage.freeze(second)
+    stage.shut("send")
+    first = await stage.worker(app)
+    await writes.start()
+    await stage.seen("send", len(writes.abilities))
+    await stage.freeze(first)
+    stage.unshut("send")
+    second.thaw()
+    return first
+
+
+async def kinds(stage: Stage, operation_id: str) -> list[str]:
+    """Return what an operation's history has."""
+    return [line.kind for line in (await stage.client.operation(operation_id)).history]

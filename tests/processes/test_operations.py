@@ -6,16 +6,16 @@ each operation's ID in the CRM's own file, and what nobody can know was held for
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
 
 from tests.processes.apps.writes import DIE_AT, TIMEOUT_S, write_all
-from tests.processes.crm import ABILITIES, Crm, Writes
+from tests.processes.crm import ABILITIES, Crm, Writes, crm, frozen, kinds
 from tests.processes.stage import FULL, Process, Stage, on_both_stores
 
+__all__ = ["crm"]
 pytestmark = [pytest.mark.process]
 APP = "tests.processes.apps.writes:app"
 both_if_full = on_both_stores if FULL else pytest.mark.parametrize("stage", ["sqlite"], indirect=True)
@@ -29,14 +29,6 @@ BEHAVIOURS: Mapping[str, dict[str, Any]] = {
     "answers twice": {"answer_twice": 4},
     "applies late": {"delay_s": 0.4},
 }
-
-
-@pytest.fixture
-async def crm(stage: Stage) -> Crm:
-    """The CRM; it ends with the stage."""
-    made = Crm(stage)
-    await made.ready(stage)
-    return made
 
 
 Point = Callable[[Stage, Crm, Process], Awaitable[None]]
@@ -141,58 +133,18 @@ async def _doomed(stage: Stage, crm: Crm, at: str) -> Process:
 # ---- stopped ----------------------------------------------------------------------------------------
 
 
-async def _frozen(stage: Stage, writes: Writes) -> Process:
-    """Return a worker frozen between its last checks and its sends, beside another that takes over from it."""
-    second = await stage.worker(APP)
-    await stage.freeze(second)
-    stage.shut("send")
-    first = await stage.worker(APP)
-    await writes.start()
-    await stage.seen("send", len(ABILITIES))
-    await stage.freeze(first)
-    stage.unshut("send")
-    second.thaw()
-    return first
-
-
 @both_if_full
 async def test_a_process_frozen_before_its_send_that_goes_on_in_time_leaves_one_effect(stage: Stage, crm: Crm) -> None:
     """Its send is waited for: "not found" is not believed while it may still come."""
     stage.environment["WRITES_SETTLE_S"] = "15"
     writes = Writes(stage, crm)
-    first = await _frozen(stage, writes)
+    first = await frozen(stage, writes, APP)
     await writes.until("unknown", of=["lookup"])
     asked = (await writes.operations())["lookup"].id
     await stage.until(lambda: crm.contacts("lookup")[asked] > 0, "the CRM is asked, and has nothing")
     first.thaw()
     await stage.until(lambda: len(crm.effects()) == len(ABILITIES), "the sends of the process that goes on")
     await writes.one_effect_each()
-
-
-@both_if_full
-async def test_a_process_frozen_before_its_send_past_every_bound_is_harmless_under_a_key_and_else_in_evidence(
-    stage: Stage, crm: Crm
-) -> None:
-    """What cannot be promised: with a lookup alone the late send is a second effect, and stands in the operation's history."""
-    writes = Writes(stage, crm)
-    first = await _frozen(stage, writes)
-    await writes.until("confirmed", of=["lookup", "key", "both"])
-    await writes.until("held", of=["neither"])
-    operations = await writes.operations()
-    assert crm.effects() == {operations[ability].id: 1 for ability in ("lookup", "key", "both")}
-    first.thaw()
-    await stage.until(lambda: sum(crm.contacts("write").values()) == 3 + len(ABILITIES), "the late sends")
-    await writes.until("confirmed")
-    assert await writes.finish() == {ability: f"{ability} has pro" for ability in ABILITIES}
-    assert writes.resolved == 0  # its own late success settled the one that was held
-    assert crm.effects() == {operations[ability].id: 2 if ability == "lookup" else 1 for ability in ABILITIES}
-    await _late_in_history(stage, operations["lookup"].id)
-
-
-async def _late_in_history(stage: Stage, operation_id: str) -> None:
-    """Wait until the history has the success of both sends."""
-    while (await _kinds(stage, operation_id)).count("sent") < 1:
-        await asyncio.sleep(0.02)
 
 
 @both_if_full
@@ -229,9 +181,4 @@ async def test_after_kill_9_only_what_was_armed_is_unknown(stage: Stage, crm: Cr
     assert await handle.result(timeout=60) == abilities
     operations = {each.id for each in await stage.client.operations()}
     assert crm.effects() == dict.fromkeys(operations, 1)
-    assert {each for each in operations if "lost" in await _kinds(stage, each)} == armed
-
-
-async def _kinds(stage: Stage, operation_id: str) -> list[str]:
-    """Return what an operation's history has."""
-    return [line.kind for line in (await stage.client.operation(operation_id)).history]
+    assert {each for each in operations if "lost" in await kinds(stage, each)} == armed

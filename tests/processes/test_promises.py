@@ -1,4 +1,4 @@
-"""The guarantees of DESIGN 9, in its words, on real processes that are killed and frozen. 6 and 7 belong to later issues."""
+"""The guarantees of DESIGN 9, in its words, on real processes that are killed and frozen. 7 belongs to Remus."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import pytest
 
 import romulus
 from tests.processes.apps.promises import blocked, bodies, draws, fan, links, listens
+from tests.processes.crm import ABILITIES, Crm, Writes, crm, frozen, kinds
 from tests.processes.stage import FULL, Process, Stage
 
+__all__ = ["crm"]
 pytestmark = pytest.mark.process
+WRITES = "tests.processes.apps.writes:app"
 APP = "tests.processes.apps.promises:app"
 COUNT = 7
 
@@ -168,6 +171,48 @@ async def test_5_an_event_whose_receipt_was_returned_appears_in_exactly_one_entr
     with pytest.raises(romulus.EventConflict):
         await stage.client.send_event("said", "other", correlation_id="k0", event_id="0-one")
     stage.whole()
+
+
+async def test_6_while_an_operation_is_unknown_no_claim_starts_another_send_except_under_a_declared_key_within_its_lifetime(
+    stage: Stage, crm: Crm
+) -> None:
+    """Every answer is lost, nobody can be asked, and workers are killed meanwhile: only those with a key that lasts are sent again."""
+    abilities = (*ABILITIES, "brief")
+    await crm.behave(drop_answers=len(abilities), lookups_down=True)
+    worker, writes = await stage.worker(WRITES), Writes(stage, crm, abilities)
+    await writes.start()
+    await writes.until("unknown", "held", of=["lookup", "neither", "brief"])
+    worker.kill()
+    worker = await stage.worker(WRITES)
+    await writes.until("confirmed", of=["key", "both"])
+    await writes.until("held", of=["lookup", "neither", "brief"])
+    worker.kill()
+    await stage.worker(WRITES)
+    operations = await writes.operations()
+    sends = crm.contacts("write")
+    assert {ability: sends[operations[ability].id] for ability in ("lookup", "neither", "brief")} == {"lookup": 1, "neither": 1, "brief": 1}
+    assert all(sends[operations[ability].id] > 1 for ability in ("key", "both"))
+    await crm.behave(lookups_down=False)
+    await writes.one_effect_each()
+    assert writes.resolved == 3
+
+
+async def test_6_a_stopped_process_may_still_emit_the_send_it_had_begun(stage: Stage, crm: Crm) -> None:
+    """Harmless under a key; what cannot be promised: with a lookup alone it is a second effect, and stands in the operation's history."""
+    writes = Writes(stage, crm)
+    first = await frozen(stage, writes, WRITES)
+    await writes.until("confirmed", of=["lookup", "key", "both"])
+    await writes.until("held", of=["neither"])
+    operations = await writes.operations()
+    assert crm.effects() == {operations[ability].id: 1 for ability in ("lookup", "key", "both")}
+    first.thaw()
+    await stage.until(lambda: sum(crm.contacts("write").values()) == 3 + len(ABILITIES), "the late sends")
+    await writes.until("confirmed")
+    assert await writes.finish() == {ability: f"{ability} has pro" for ability in ABILITIES}
+    assert writes.resolved == 0  # its own late success settled the one that was held
+    assert crm.effects() == {operations[ability].id: 2 if ability == "lookup" else 1 for ability in ABILITIES}
+    while "sent" not in await kinds(stage, operations["lookup"].id):
+        await asyncio.sleep(0.02)
 
 
 async def test_8_replay_gives_equal_time_ids_and_random_numbers(stage: Stage) -> None:

@@ -73,7 +73,13 @@ def blind(op: Operation, ability: str) -> str:
     return _post(op, ability, keyed=False)
 
 
-WRITES: dict[str, Any] = {"lookup": looked_up, "key": keyed, "both": both, "neither": blind}
+@romulus.operation(timeout=TIMEOUT_S, idempotent=True, key_lifetime=TIMEOUT_S + 0.05, retry=RETRY)
+def brief(op: Operation, ability: str) -> str:
+    """Its key is known too briefly for a second send."""
+    return _post(op, ability, keyed=True)
+
+
+WRITES: dict[str, Any] = {"lookup": looked_up, "key": keyed, "both": both, "neither": blind, "brief": brief}
 
 
 @romulus.step
