@@ -13,6 +13,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
+import romulus
 from romulus.core.errors import ConfigurationError
 from romulus.core.requests import request_cancel
 from romulus.core.transition import Created, EventClash, Existing, Received
@@ -160,6 +161,36 @@ async def test_an_error_leaves_the_callers_transaction_usable(store: PostgresSto
         await end(True)
 
     assert await store.run("default", "good") is not None
+
+
+@romulus.workflow
+async def ships(order: str) -> str:
+    return order
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_clients_start_and_event_are_there_with_the_callers_transaction_or_not_at_all(
+    database: Database, driver: Any, commit: bool
+) -> None:
+    async with romulus.AsyncClient(romulus.App(database.url, workflows=[ships])) as client, driver(database) as (connection, end):
+        handle = await client.using(connection).start(ships.options(id="s1"), "42")
+        receipt = await client.using(connection).send_event("paid", 42, correlation_id="42", event_id="e1")
+        assert (handle.id, receipt.duplicate) == ("s1", False)
+        assert ([*await client.runs()], [*await client.events()]) == ([], [])
+        await end(commit)
+        assert ([run.id for run in await client.runs()], [event.id for event in await client.events()]) == (
+            (["s1"], ["e1"]) if commit else ([], [])
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("driver", [on_psycopg_sync, on_sqlalchemy_sync, on_sqlalchemy_orm])
+async def test_the_blocking_client_takes_connections_of_blocking_drivers(database: Database, driver: Any) -> None:
+    async with driver(database) as (connection, end):
+        with romulus.Client(romulus.App(database.url, workflows=[ships])) as client:
+            client.using(connection).start(ships.options(id="s1"), "42")
+            client.using(connection).send_event("paid", 42, correlation_id="42", event_id="e1")
+            await end(True)
+            assert ([run.id for run in client.runs()], [event.id for event in client.events()]) == (["s1"], ["e1"])
 
 
 async def test_a_connection_without_a_transaction_is_refused(store: PostgresStore, database: Database) -> None:
