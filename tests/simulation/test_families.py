@@ -103,5 +103,5 @@ def test_a_workflow_that_starts_itself_is_stopped_by_its_depth(monkeypatch: pyte
     verdict = endless()
     assert verdict.ok, verdict.report()
 
-    monkeypatch.setattr(authored, "DEPTH_MAX", 10_000)
+    monkeypatch.setattr(authored, "DEPTH_MAX", children.DEPTH_MAX + 3)
     assert not endless().ok
