@@ -7,6 +7,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import psycopg
 import pytest
 
 from romulus.core.machine import Change
@@ -16,7 +17,7 @@ from romulus.store.postgres import PostgresStore, listening
 from tests.postgres.kit import opened, until
 from tests.postgres.proxy import proxied
 from tests.postgres.server import Database
-from tests.store.kit import HELD, MovableHost, advance, claimed, register, start, succeed
+from tests.store.kit import HELD, MovableHost, advance, claimed, new_run, register, start, succeed
 
 LISTENER = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'romulus listen' AND datname = current_database()"
@@ -83,6 +84,19 @@ async def test_what_the_watchdog_writes_is_heard(
         assert await asyncio.to_thread(lease.apply, held) is Verdict.APPLIED
         await until(lambda: hearer.heard > before)
     await asyncio.to_thread(lease.close)
+
+
+async def test_what_a_caller_commits_in_a_transaction_of_its_own_is_heard(
+    store: PostgresStore, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "POLL", 3600_000_000)
+    async with opened(database.url) as other, hearing(other) as hearer:
+        await until(lambda: other.listening and hearer.heard > 0)
+        before = hearer.heard
+        async with await psycopg.AsyncConnection.connect(database.url) as connection:
+            await store.using(connection).start([new_run("r1")])
+            await connection.commit()
+            await until(lambda: hearer.heard > before)
 
 
 async def test_everybody_looks_once_when_listening_has_begun(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from .starting import start
 T = TypeVar("T")
 
 KNOWN: Final = "an asyncpg or psycopg 3 connection, or a SQLAlchemy connection or session on one of these"
+NOTIFY: Final[LiteralString] = "SELECT pg_notify('romulus', 'using')"  # goes out with the caller's commit
 NO_TRANSACTION: Final = "no transaction is open on this connection: begin one first, commit it after"
 
 
@@ -53,6 +54,7 @@ class Using:
         await session.rows("using.savepoint", "SAVEPOINT romulus")
         try:
             result = await work(session)
+            await session.rows("using.notify", NOTIFY)
         except BaseException:
             await session.rows("using.undo", "ROLLBACK TO SAVEPOINT romulus")
             await session.rows("using.release", "RELEASE SAVEPOINT romulus")
