@@ -94,7 +94,8 @@ class RunWatch:
 
     def __init__(self, store: Store, changes: Changes, namespace: str, run_id: str) -> None:
         self._told = asyncio.Event()
-        self._ends = (store.hub.watch(namespace, run_id, self._told.set), changes.watch(self._told.set))
+        self._here = False
+        self._ends = (store.hub.watch(namespace, run_id, self._tell), changes.watch(self._told.set))
 
     def __enter__(self) -> Self:
         return self
@@ -103,10 +104,12 @@ class RunWatch:
         for end in self._ends:
             end()
 
-    async def changed(self) -> None:
-        """Return when the run may have changed since this was last asked."""
+    async def changed(self) -> bool:
+        """Return when the run may have changed since this was last asked; True: a worker here says that it has ended or is held."""
         await self._told.wait()
         self._told.clear()
+        here, self._here = self._here, False
+        return here
 
     async def changed_within(self, seconds: float) -> None:
         """As `changed`, but after *seconds* at the latest."""
@@ -115,3 +118,7 @@ class RunWatch:
                 await self.changed()
         except TimeoutError:
             return
+
+    def _tell(self) -> None:
+        self._here = True
+        self._told.set()

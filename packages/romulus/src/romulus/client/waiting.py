@@ -48,16 +48,18 @@ async def snapshots(link: Link, run_id: str) -> AsyncIterator[Record]:
 
 async def _until_ended(link: Link, run_id: str, raise_on_hold: bool, seen: list[Run]) -> Record:
     with await link.watch(run_id) as watch:
+        over = False
         while True:
-            run = await link.run(run_id)  # the row alone tells; the rest is read once it is wanted
+            record = await link.record(run_id) if over else None
+            run = await link.run(run_id) if record is None else record.run  # the row alone tells; the rest is read once it is wanted
             seen[:] = [run]
             if run.status in TERMINAL:
-                record = await link.record(run_id)
+                record = record or await link.record(run_id)
                 if record.run.status in TERMINAL:  # else a person retried it in between
                     return record
             elif raise_on_hold and run.status is RunStatus.HELD:
                 raise RunHeld(run_id, run.hold_reason)
-            await watch.changed()
+            over = await watch.changed()
 
 
 def _face(record: Record) -> tuple[object, ...]:

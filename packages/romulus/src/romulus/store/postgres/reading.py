@@ -51,6 +51,10 @@ NAMED: Final[LiteralString] = (
     "JOIN romulus.runs r ON r.namespace = n.namespace AND r.id = n.id "
     "JOIN romulus.generations g ON g.run = r.key AND g.number = r.generation"
 )
+ROWS: Final[LiteralString] = (
+    f"SELECT {RUN} FROM (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) n (namespace, id)) n "
+    "JOIN romulus.runs r ON r.namespace = n.namespace AND r.id = n.id"
+)
 RUNS: Final[LiteralString] = (
     f"SELECT {RUN} FROM romulus.runs r WHERE namespace = $1 AND key > $2 AND ($3::text IS NULL OR workflow = $3) "
     "AND ($4::text IS NULL OR status = $4) AND ($5::bigint IS NULL OR created_at >= $5) AND ($6::bigint IS NULL OR created_at < $6) "
@@ -63,10 +67,11 @@ EVENTS: Final[LiteralString] = (
 WAITS: Final[LiteralString] = f"SELECT {WAIT}, w.key FROM romulus.waits w WHERE w.namespace = $1 AND w.key > $2 ORDER BY w.key LIMIT $3"
 
 
-async def run(session: Session, namespace: str, run_id: str) -> Run | None:
-    """Return a run's row."""
-    row = await session.row("read.run", f"SELECT {RUN} FROM romulus.runs r WHERE r.namespace = $1 AND r.id = $2", namespace, run_id)
-    return None if row is None else run_of(row)
+async def rows(session: Session, names: Sequence[tuple[str, str]]) -> list[Run | None]:
+    """Return the row of each run named by (namespace, ID)."""
+    read = await session.rows("read.run", ROWS, [namespace for namespace, _ in names], [run_id for _, run_id in names])
+    found = {(run.namespace, run.id): run for run in map(run_of, read)}
+    return [found.get(name) for name in names]
 
 
 async def run_and_generation(session: Session, namespace: str, run_id: str) -> tuple[Run, Generation] | None:

@@ -94,6 +94,7 @@ class PostgresStore:
         self._sends: Grouped[NewEvent, Received | EventClash | EventRefused] = Grouped(host, self._send)
         self._reports: Grouped[AskOperation, Decided | None] = Grouped(host, self._report)
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
+        self._rows: Grouped[tuple[str, str], Run | None] = Grouped(host, self._row)
         self._warned = False
         self._doubts: dict[str, list[tuple[int, int]]] = {}  # owner: (kept until, store time) of claims whose commit got no answer
         self._missed: set[str] = set()  # owners some of whose wakes were taken in a commit that got no answer
@@ -162,7 +163,8 @@ class PostgresStore:
     # ---- reads -----------------------------------------------------------------------------
     async def run(self, namespace: str, run_id: str) -> Run | None:
         """Return a run's row."""
-        return await self._pool.read(lambda s: reading.run(s, namespace, run_id))
+        (run,) = await self._rows.submit([(namespace, run_id)])
+        return run
 
     async def record(self, namespace: str, run_id: str) -> Record | None:
         """Return a run's record without entries."""
@@ -400,6 +402,9 @@ class PostgresStore:
         answers = await self._resent(lambda s: sending.send(s, events))
         self._told()
         return answers
+
+    async def _row(self, names: Sequence[tuple[str, str]]) -> Sequence[Run | None]:
+        return await self._pool.read(lambda s: reading.rows(s, names))
 
     async def _named(self, names: Sequence[tuple[str, str]]) -> Sequence[Record | None]:
         """Read what was asked for while the reading before was under way: a thousand clients wait for their runs with few statements."""
