@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 import romulus
 from romulus.core.errors import StoreUnavailable
 from romulus.core.transition import Created, Verdict
-from romulus.store.postgres import PostgresStore
+from romulus.store.postgres import PostgresStore, driver
 from tests.postgres import failover_worker
 from tests.postgres.failover_worker import BODIES, STEPS, travelling
 from tests.postgres.kit import opened, until
@@ -251,6 +251,60 @@ async def test_a_claim_on_a_lost_run_writes_nothing_to_the_run_that_has_its_key_
         assert [(await again(store, r)).run.position for r in new] == [0] * len(new)
 
 
+@romulus.step
+async def one(n: int) -> int:
+    return n + 1
+
+
+@romulus.workflow
+async def going(n: int) -> int:
+    n = await one(n)
+    event = await romulus.wait_for_event("go", correlation_id=romulus.current_run().id, type=int)
+    return await one(n * event.payload)
+
+
+@pytest.mark.timeout(240)
+async def test_workers_go_on_from_what_the_promoted_standby_has(asynchronous: tuple[Server, Standby]) -> None:
+    """What they have in memory of runs that are lost, or had come further, is not believed: keys come again, and stand for other runs."""
+    primary, standby = asynchronous
+    database = Database(primary, primary.create(primary.template()))
+    app, second = (romulus.App(url(database.name, primary, standby), workflows=[going]) for _ in range(2))
+    kept, lost = [f"kept-{n}" for n in range(10)], [f"lost-{n}" for n in range(100)]
+    async with app.client() as client, app.worker(), second.worker():
+        await waiting(client, kept, range(10))
+        await caught_up(primary, standby)
+        standby.cut_off()
+        await waiting(client, lost, range(1_000, 1_100))
+        assert await ended(client, kept, 3) == [(n + 1) * 3 + 1 for n in range(10)]
+
+        await killed_and_promoted(primary, standby)
+
+        promoted = Database(standby, database.name)
+        assert promoted.execute("SELECT DISTINCT status FROM romulus.runs") == [("waiting",)]
+        assert promoted.execute("SELECT count(*) FROM romulus.runs") == [(len(kept),)]
+        await waiting(client, lost[::-1], range(2_000, 2_100))
+        assert await ended(client, kept, 5) == [(n + 1) * 5 + 1 for n in range(10)]
+        assert await ended(client, lost[::-1], 7) == [(n + 1) * 7 + 1 for n in range(2_000, 2_100)]
+    assert promoted.execute("SELECT count(*) FROM romulus.journal") == [(3 * (len(kept) + len(lost)),)]
+
+
+async def waiting(client: romulus.AsyncClient, runs: Sequence[str], numbers: Iterable[int]) -> None:
+    """Start runs and let them wait."""
+    for run, number in zip(runs, numbers, strict=True):
+        await repeated(lambda run=run, number=number: client.start(going.options(id=run), number))
+    for run in runs:
+        async for seen in client.get(run).watch():
+            if seen.status == "waiting":
+                break
+
+
+async def ended(client: romulus.AsyncClient, runs: Sequence[str], payload: int) -> list[int]:
+    """Send runs their events and return their results."""
+    for run in runs:
+        await repeated(lambda run=run: client.send_event("go", payload, correlation_id=run))
+    return [await client.get(run, going).result(timeout=100) for run in runs]
+
+
 # ---- several hosts in one URL ------------------------------------------------------------------------
 
 
@@ -273,7 +327,8 @@ async def test_hosts_that_all_take_no_writes_are_named_as_standbys(asynchronous:
             pass
 
 
-async def test_a_host_that_refuses_or_says_nothing_keeps_nobody_from_the_next(database: Database) -> None:
+async def test_a_host_that_refuses_or_says_nothing_keeps_nobody_from_the_next(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "CONNECT_S", 3_600.0)
     silent = Proxy(database.server.port)
     await silent.start()
     silent.open.clear()

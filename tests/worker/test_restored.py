@@ -61,6 +61,23 @@ async def sending() -> str:
     return await blind()
 
 
+@romulus.workflow
+async def at_once() -> str:
+    return await blind()
+
+
+@romulus.workflow
+async def parent() -> str:
+    await romulus.wait_for_event("go", type=int)
+    return await at_once()
+
+
+@romulus.workflow
+async def first_pass() -> str:
+    await romulus.wait_for_event("go", type=int)
+    romulus.continue_as_new(at_once)
+
+
 async def parked_and_restored(here: World, run_id: str, workflow: romulus.Workflow[..., str]) -> None:
     """Let a run wait, and restore the store under the worker that has it in memory."""
     worker = await here.worker()
@@ -104,6 +121,25 @@ async def test_one_that_nobody_can_be_asked_about_waits_for_a_person(tmp_path: P
         await here.client.resolve_operation(row.id, romulus.NotApplied(), reason="looked", reviewer="ada")
         assert await here.client.get("r").result(timeout=30) == "sent"
     assert SENT == {"blind": 1}
+
+
+@pytest.mark.parametrize("workflow", [parent, first_pass], ids=["child", "pass"])
+async def test_neither_a_child_nor_a_later_pass_of_a_restored_run_sends_without_a_look(
+    tmp_path: Path, workflow: romulus.Workflow[..., str]
+) -> None:
+    async with world(tmp_path, workflow, at_once) as here:
+        worker = await here.worker()
+        await here.client.start(workflow.options(id="r"))
+        await here.until("r", "waiting")
+        await worker.store.restore()
+        await here.client.send_event("go", 1, correlation_id="r")
+        held: list[romulus.OperationRecord] = []
+        while not held and not SENT:
+            held = list(await here.client.operations(state="held"))
+        assert not SENT
+        await here.client.resolve_operation(held[0].id, romulus.Applied("seen"), reason="looked", reviewer="ada")
+        assert await here.client.get("r").result(timeout=30) == "seen"
+    assert not SENT
 
 
 async def test_a_run_started_after_the_restore_sends_at_once(tmp_path: Path) -> None:

@@ -136,6 +136,18 @@ async def test_a_holder_of_a_pools_attempt_reports_in_vain_and_the_run_is_told_t
     assert '"lost"' in message.info
 
 
+async def test_a_queued_attempt_of_a_pool_gets_no_fence_that_was_given_out_since_the_backup(store: Store, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    attempt = NewPoolAttempt(1, "gpu", "render", "d1", b"{}", 1, 0, None, None)
+    await store.apply([advance(record, pools=[attempt], parent=True, pooled=True)])
+    restored = await store.restore()
+    (await register(store, host, "new")).close()
+
+    (taken,) = (await store.take_pool("new", "default", ["gpu"], ["render"], 10, LEASE)).rows
+
+    assert taken.fence > restored.doubt.restored_at + FENCE_GAP
+
+
 async def test_each_restore_begins_an_incarnation_of_its_own(store: Store, host: MovableHost) -> None:
     first, second = await store.restore(), await store.restore()
 
