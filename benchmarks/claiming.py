@@ -98,7 +98,7 @@ def _worker(who: ProcessIdentity, namespace: str) -> WorkerRow:
     """Return a worker's row: only a registered worker may claim."""
     return WorkerRow(
         f"benchmark-{who.pid}", namespace, "benchmark", who.host, who.boot, who.pid, who.pid_start, who.pid_namespace,
-        workflows="[]", pools="[]", concurrency=1, started_at=0, renewed_at=0, lease_until=0,
+        workflows="[]", pools="[]", operations="[]", concurrency=1, started_at=0, renewed_at=0, lease_until=0,
     )  # fmt: skip
 
 

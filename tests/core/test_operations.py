@@ -37,7 +37,7 @@ LATE = Protocol(idempotent=False, key_lifetime=None, settle=5 * SECOND, timeout=
 
 def row(state: OperationState = S.UNKNOWN, **changes: Any) -> OperationRow:
     made = OperationRow(
-        1, "op", "default", 1, "r", "w", "1", 1, 1, "write", "d", b"{}", LATE, state, 1, "w1", 7, False, NOW - 100 * SECOND,
+        1, "op", "default", 1, "r", "w", "1", 1, 1, "write", "d", b"{}", "default", LATE, state, 1, "w1", 7, False, NOW - 100 * SECOND,
         NOW - 60 * SECOND, None, 0, False, False, True, "", False, b"", 0, 0, None,
     )  # fmt: skip
     return replace(made, **changes)
@@ -65,7 +65,7 @@ def test_every_ending_has_one_event_and_it_starts_from_armed() -> None:
 def test_nothing_leaves_a_settled_state_and_only_queued_and_resend_can_be_armed() -> None:
     assert not any(state in SETTLED for sources in TABLE.values() for state in sources)
     assert set(TABLE[E.ARM]) == {S.QUEUED, S.RESEND}
-    assert {state for state, to in TABLE[E.SEND_AGAIN].items() if to is S.RESEND} == {S.UNKNOWN}
+    assert {state for state, to in TABLE[E.SEND_AGAIN].items() if to is S.RESEND} == {S.UNKNOWN, S.HELD}
 
 
 @pytest.mark.parametrize("event", OperationEvent)
@@ -185,3 +185,78 @@ def test_a_hold_says_what_was_sent_and_when_what_is_known_and_what_the_choices_d
     reason = decide(row(), report(R.STUCK, why="nobody can be asked"), NOW).row.hold_reason
     for part in ("'write'", "op", "sent once", "1970-01-01", "nobody can be asked", "not-applied", "give-up"):
         assert part in reason
+
+
+# ---- queued in a pool ------------------------------------------------------------------------------------
+
+
+def pooled(state: OperationState = S.QUEUED, **changes: Any) -> OperationRow:
+    sent = int(state is S.ARMED)
+    given: dict[str, Any] = {"pool": "side", "sends": sent, "first_sent_at": NOW if sent else None, "may_leave_until": 0}
+    return row(state, **given | changes)
+
+
+def test_a_pools_worker_arms_what_it_has_claimed_and_nobody_else_does() -> None:
+    asked = report(R.ARMED, may_leave_until=NOW + SECOND)
+    armed = decide(pooled(), asked, NOW).row
+    assert (armed.state, armed.sends, armed.owner, armed.first_sent_at, armed.may_leave_until) == (S.ARMED, 1, "w1", NOW, NOW + SECOND)
+    assert decide(armed, asked, NOW).row == armed
+    for refused in (replace(asked, fence=6), replace(asked, who="w2")):
+        assert not decide(pooled(), refused, NOW).changed
+    for claim in ({"by_run": True}, {"owner": None}):
+        assert not decide(pooled(**claim), asked, NOW).changed
+        assert not decide(row(S.RESEND, cleared=True, **claim), asked, NOW).changed
+
+
+def test_what_a_pools_worker_did_not_send_is_queued_again_and_still_counts_its_tries() -> None:
+    unbegun = decide(pooled(S.ARMED), report(R.UNBEGUN), NOW).row
+    assert (unbegun.state, unbegun.sends, unbegun.first_sent_at, unbegun.due, unbegun.looks) == (S.QUEUED, 0, None, NOW, 0)
+    tried = decide(pooled(S.ARMED, looks=1), report(R.NOT_SENT, retry_at=NOW + 9), NOW).row
+    assert (tried.state, tried.due, tried.looks) == (S.QUEUED, NOW + 9, 2)
+    last = decide(pooled(S.ARMED), report(R.NOT_SENT, retry_at=NOW + 9, last=True), NOW).row
+    assert (last.state, last.failed, last.body, last.due) == (S.NOT_SENT, True, b"body", None)
+
+
+@pytest.mark.parametrize(("kind", "state"), [(R.UNBEGUN, S.WITHDRAWN), (R.NOT_SENT, S.NOT_SENT)])
+def test_what_was_never_sent_and_nobody_awaits_is_over(kind: ReportKind, state: OperationState) -> None:
+    over = decide(pooled(S.ARMED, awaited=False), report(kind, retry_at=NOW), NOW).row
+    assert (over.state, over.due, over.owner) == (state, None, None)
+
+
+def test_the_last_try_of_a_send_after_an_earlier_one_is_not_the_end() -> None:
+    """The earlier send was found not to have been applied; that this one did not leave settles nothing."""
+    again = decide(row(S.ARMED, sends=2, cleared=True), report(R.NOT_SENT, retry_at=NOW + 9, last=True), NOW).row
+    assert (again.state, again.sends, again.cleared, again.due) == (S.RESEND, 1, True, NOW + 9)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ReportKind if kind not in {*PEOPLE, R.ARMED}])
+def test_nothing_but_its_arming_is_heard_of_a_queued_operation(kind: ReportKind) -> None:
+    assert not decide(pooled(), report(kind, retry_at=NOW), NOW).changed
+
+
+# ---- without its code --------------------------------------------------------------------------------------
+
+
+def test_what_no_worker_can_settle_is_held_and_stays_due_for_one_that_can() -> None:
+    held = decide(row(owner=None, due=NOW), report(R.NO_CODE, why="its function is gone"), NOW).row
+    assert (held.state, held.due) == (S.HELD, NOW)
+    assert "its function is gone" in held.hold_reason
+    assert next_step(held, NOW, 3) is Step.TAKE_UP
+    taken = replace(held, owner="w1", fence=8, due=None)
+    back = decide(taken, report(R.CODE_BACK, fence=8), NOW).row
+    assert (back.state, back.due, back.owner, back.hold_reason) == (S.UNKNOWN, NOW, None, "")
+
+
+@pytest.mark.parametrize("changes", [{"owner": "w2", "due": NOW}, {"owner": None, "due": NOW + 1}, {"owner": None, "due": None}])
+def test_what_is_being_settled_or_not_due_yet_is_not_held_for_its_code(changes: dict[str, Any]) -> None:
+    assert not decide(row(**changes), report(R.NO_CODE), NOW).changed
+
+
+def test_what_was_to_be_sent_again_when_its_code_was_gone_is_sent_again_when_it_is_back() -> None:
+    held = decide(row(S.RESEND, cleared=True, owner=None, due=NOW), report(R.NO_CODE), NOW).row
+    back = decide(held, report(R.CODE_BACK), NOW).row
+    assert (back.state, back.cleared) == (S.RESEND, True)
+
+
+def test_what_waits_for_a_person_is_due_to_nobody() -> None:
+    assert decide(row(due=NOW), report(R.STUCK), NOW).row.due is None

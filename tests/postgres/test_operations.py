@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 
+from romulus.core.errors import OperationConflict
 from romulus.core.machine import Change, RunStatus
 from romulus.core.operations import NewIntent, OperationMark, OperationState, Protocol, Report, ReportKind, decide
 from romulus.core.record import HoldKind, Record
 from romulus.core.transition import Attach, NewChild, NewGeneration, Transition, Verdict
+from romulus.store.contract import OperationsServed
 from romulus.store.postgres import PostgresStore
-from tests.postgres.kit import blocked
+from tests.postgres.kit import blocked, opened
 from tests.postgres.server import Database
 from tests.postgres.test_interleavings import RUN, holding, written
 from tests.store.kit import HELD, PENDING, SECOND, MovableHost, advance, again, claim, claimed, new_run, register, succeed
@@ -142,3 +144,88 @@ async def test_two_parents_that_start_the_same_child_at_once_create_it_once(
     assert verdicts == [[Verdict.APPLIED], [Verdict.APPLIED]]
     told = [[m.about for m in (await again(store, r)).inbox] for r in records]
     assert sorted(told) == [[], ["conflict"]]
+
+
+# ---- one outcome, whoever is first ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "becomes", "refused"),
+    [
+        (K.RESOLVED_APPLIED, K.GIVEN_UP, S.CONFIRMED, True),
+        (K.GIVEN_UP, K.RESOLVED_APPLIED, S.ABANDONED, True),
+        (K.RESOLVED_APPLIED, K.SENT, S.CONFIRMED, False),
+        (K.SENT, K.RESOLVED_APPLIED, S.CONFIRMED, True),
+        (K.CALLED_APPLIED, K.GIVEN_UP, S.CONFIRMED, True),
+        (K.GIVEN_UP, K.CALLED_APPLIED, S.ABANDONED, False),
+        (K.CALLED_APPLIED, K.SENT, S.CONFIRMED, False),
+        (K.RESOLVED_ABSENT, K.SENT, S.CONFIRMED, False),
+    ],
+)
+async def test_reviewers_a_late_success_and_a_callback_race_to_one_outcome(
+    store: PostgresStore, database: Database, host: MovableHost, holding: Any,
+    first: ReportKind, second: ReportKind, becomes: OperationState, refused: bool,
+) -> None:  # fmt: skip
+    record = await armed(store, host)
+    await store.apply([advance(record, marks=[OperationMark(1, S.ARMED, S.UNKNOWN, due=1)])])
+    async with opened(database.url, host) as other:
+        with holding(OPERATIONS):
+            one = says(store, first)
+            await blocked(database, 1)
+            two = says(other, second)
+            await blocked(database, 2)
+        assert (await one)[0].changed
+        if refused:
+            with pytest.raises(OperationConflict, match="and cannot be"):
+                await two
+        else:
+            await two
+    operation = await store.operation("default", "op-1")
+    assert operation is not None
+    assert operation.state is becomes
+    notes = [(note.kind.removeprefix("conflict "), note.state) for note in await store.operation_notes(operation.key)]
+    assert [kind for kind, _ in notes] == [first] + [second] * (not refused)
+    told = [message for message in (await again(store, record)).inbox if message.about == "operation"]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("first", ["withdrawal", "arming"])
+async def test_what_its_run_withdraws_and_its_pool_arms_is_one_or_the_other(
+    store: PostgresStore, database: Database, host: MovableHost, holding: Any, first: str
+) -> None:
+    record = await claimed(store, host)
+    queued = NewIntent(1, "op-1", "write", "d1", b"{}", LOOKED, S.QUEUED, 0, "side")
+    await store.apply([advance(record, intents=[queued], operates=True)])
+    (await register(store, host, "w2")).close()
+    serves = OperationsServed(("side",), ("write",), ("write",))
+    (taken,) = (await store.take_queued("w2", "default", serves, 1)).rows
+    record = await again(store, record)
+    withdrawal = advance(record, marks=[OperationMark(1, S.QUEUED, S.WITHDRAWN, awaited=False)])
+    arms = Report("default", "op-1", K.ARMED, "w2", taken.fence, may_leave_until=9)
+    with holding(OPERATIONS):
+        calls: list[Callable[[], Any]] = [
+            lambda: asyncio.ensure_future(store.apply([withdrawal])), lambda: asyncio.ensure_future(store.report([arms], decide, PENDING)),
+        ]  # fmt: skip
+        one = calls[0 if first == "withdrawal" else 1]()
+        await blocked(database, 1)
+        two = calls[1 if first == "withdrawal" else 0]()
+        await blocked(database, 2)
+    withdrawn, (reported,) = (await one, await two) if first == "withdrawal" else (await two, await one)
+    operation = await store.operation("default", "op-1")
+    assert operation is not None
+    if first == "withdrawal":
+        assert (withdrawn, reported.changed, operation.state) == ([Verdict.APPLIED], False, S.WITHDRAWN)
+    else:
+        assert (withdrawn, reported.changed, operation.state) == ([Verdict.REFUSED], True, S.ARMED)
+
+
+async def test_two_workers_of_a_pool_claim_different_operations(store: PostgresStore, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    intents = [NewIntent(n, f"op-{n}", "write", "d1", b"{}", LOOKED, S.QUEUED, 0, "side") for n in range(1, 21)]
+    await store.apply([advance(record, intents=intents, operates=True)])
+    serves = OperationsServed(("side",), ("write",), ("write",))
+    for worker in ("w2", "w3"):
+        (await register(store, host, worker)).close()
+    found = await asyncio.gather(*(store.take_queued(worker, "default", serves, 5) for worker in ("w2", "w3", "w2", "w3")))
+    claims = [(row.id, row.owner) for taken in found for row in taken.rows]
+    assert len(claims) == len({operation for operation, _ in claims})

@@ -16,7 +16,7 @@ from romulus.testing.simulator.operating import operating
 from romulus.testing.simulator.scenario import LEASE
 from romulus.testing.simulator.seed import Verdict, run_world
 from romulus.testing.simulator.writes import STOPS, every_crash_of, every_stop_of, frozen_send
-from romulus.worker.operations import arming, sending, settling
+from romulus.worker.operations import arming, claimed, sending
 from romulus.worker.settings import SECOND
 from tests.simulation.mutants import MUTANTS as ALL
 from tests.simulation.mutants import Apply, in_sql
@@ -84,12 +84,12 @@ def _timeout_taken_for_not_sent(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(arming, "ENDINGS", {**ENDINGS, Ending.TIMEOUT: OperationEvent.DISARM})
 
 
-async def _blind_send(self: Any, row: Any, spec: Any) -> None:
-    await self._operations.report(self._of(row, spec, await self._sent(row, spec, 1 << 62)))
+async def _armed_by_nobody(self: Any, row: Any, spec: Any, latest: int) -> Any:
+    return row
 
 
 def _sent_unarmed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(settling.Settler, "_send", _blind_send)
+    patch.setattr(claimed.ClaimedSends, "_arm", _armed_by_nobody)
 
 
 def _by_name(name: str) -> Apply:
@@ -124,15 +124,24 @@ MUTANTS: Mapping[str, Mutant] = {
         stops("looked_up", "answers", LATE),
     ),
     "a settler's send is not checked": Mutant(
-        in_code(settling.Settler, "_sent", "engine.owner.may_arm() and engine.store.estimated_now() < latest", "True"),
+        in_code(claimed.ClaimedSends, "_may_leave", "engine.owner.may_arm() and engine.store.estimated_now() < latest", "True"),
         stops("looked_up", "loses the request", LATE),
+    ),
+    "a pool's send is not checked": Mutant(
+        in_code(claimed.ClaimedSends, "_may_leave", "engine.owner.may_arm() and engine.store.estimated_now() < latest", "True"),
+        stops("pooled", "answers", LATE),
+    ),
+    "a pool's worker sends what it has not armed": Mutant(_sent_unarmed, crashes("pooled", "answers")),
+    "what a dead worker of the pool had armed is queued again": Mutant(
+        in_sql("", "CASE state WHEN 'armed' THEN ?3 ELSE state END, owner = NULL", "'queued', owner = NULL").apply,
+        crashes("pooled", "applies late, the sender dies", 1),
     ),
     "an operation is sent before its arming is durable": Mutant(
         _by_name("a body begins before its attempt is recorded"), crashes("looked_up", "answers")
     ),
     "a settler sends what it has not armed": Mutant(_sent_unarmed, crashes("looked_up", "loses the request")),
     "a settler sends although its arming was refused": Mutant(
-        in_code(settling.Settler, "_send", "armed is None or not armed.changed", "armed is None"), seeds
+        in_code(claimed.ClaimedSends, "_arm", "armed is not None and armed.changed", "armed is not None"), seeds
     ),
     "what an earlier claim armed is armed again": Mutant(_armed_again, seeds),
     "an armed operation of a lost claim is left": Mutant(

@@ -49,7 +49,7 @@ def new_run(run_id: str, **changes: Any) -> NewRun:
 
 def worker(host: RealHost, worker_id: str, **changes: Any) -> WorkerRow:
     me = host.identity
-    row = WorkerRow(worker_id, "default", "test", me.host, me.boot, me.pid, me.pid_start, me.pid_namespace, "[]", "[]", 100, 0, 0, 0)
+    row = WorkerRow(worker_id, "default", "test", me.host, me.boot, me.pid, me.pid_start, me.pid_namespace, "[]", "[]", "[]", 100, 0, 0, 0)
     return replace(row, **changes)
 
 

@@ -13,6 +13,7 @@ import pytest
 import romulus
 from romulus import Applied, LookupResult, NotApplied, NotSent, Operation, Rejected, Retry, Unknown
 from romulus.core.machine import RunStatus
+from romulus.worker.operations import arming
 from tests.worker.rig import World, eventually, world
 
 QUICK = Retry(max_attempts=3, initial=0.01, jitter=0)
@@ -491,21 +492,6 @@ async def note(number: int) -> int:
     return number
 
 
-async def test_a_missing_lookup_after_a_deploy_holds(tmp_path: Path) -> None:
-    provider.behaviour, provider.lookups = ["lost after"], [Unknown()] * 2
-    async with world(tmp_path, update) as here:
-        worker = await here.worker()
-        await here.client.start(update.options(id="u"), "lookup")
-        await eventually(lambda: provider.asked >= 1)
-        lookup, looked_up.spec.extras.lookup = looked_up.spec.extras.lookup, None
-        try:
-            seen = await here.until("u", RunStatus.HELD)
-            assert "its lookup is no longer in the code" in (seen.hold_reason or "")
-        finally:
-            looked_up.spec.extras.lookup = lookup
-        assert worker in here.workers
-
-
 async def test_a_result_that_cannot_be_stored_is_looked_up_and_never_sent_again(tmp_path: Path) -> None:
     async with world(tmp_path, unstorable_flow) as here:
         await here.worker()
@@ -596,3 +582,101 @@ async def test_a_deploy_lets_what_is_sent_again_end(tmp_path: Path) -> None:
         await stopping
         assert here.rows("SELECT state, sends FROM operations") == [("confirmed", 2)]
         assert "lost" not in {kind for (kind,) in here.rows("SELECT kind FROM operation_notes")}
+
+
+# ---- the run's own timeout, and the time it has to clean up --------------------------------------------
+
+
+@romulus.operation(timeout=5, on_cancel="abandon")
+async def let_go(op: Operation) -> str:
+    return provider.send(op)
+
+
+@romulus.workflow(timeout=1)
+async def hurried(ability: str) -> str:
+    return await (let_go() if ability == "abandon" else looked_up("ada"))
+
+
+@romulus.workflow
+async def cleans_up() -> None:
+    try:
+        await gated()
+    finally:
+        await note(1)
+
+
+async def test_a_runs_own_timeout_ends_the_wait_for_a_review_where_the_operation_may_be_abandoned(tmp_path: Path) -> None:
+    provider.behaviour = ["lost after"]
+    async with world(tmp_path, hurried) as here:
+        await here.worker()
+        handle = await here.client.start(hurried.options(id="h"), "abandon")
+        await here.until("h", RunStatus.FAILED)
+        assert "RunTimeout" in ((await handle.describe()).error or "")
+        assert here.rows("SELECT state, awaited FROM operations") == [("held", 0)]
+
+
+async def test_a_runs_own_timeout_waits_for_a_review_where_the_operation_may_not_be_abandoned(tmp_path: Path) -> None:
+    provider.behaviour, provider.lookups = ["lost after"], [Unknown()] * 3
+    async with world(tmp_path, hurried) as here:
+        await here.worker()
+        handle = await here.client.start(hurried.options(id="h"), "settle")
+        await here.until("h", RunStatus.HELD)
+        await eventually(lambda: here.rows("SELECT 1 FROM workers, runs WHERE renewed_at > deadline") != [])  # its time is over
+        assert (await handle.describe()).status is RunStatus.HELD
+        (operation,) = await here.client.operations(state="held")
+        await here.client.resolve_operation(operation.id, Applied("by hand"), reason="seen", reviewer="ada")
+        await here.until("h", RunStatus.SUCCEEDED, RunStatus.FAILED)
+
+
+async def test_the_time_to_clean_up_counts_from_when_the_operation_is_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    over: list[bool] = []
+    real = arming.awaits_settlement
+    monkeypatch.setattr(arming, "awaits_settlement", lambda driver: over.append(real(driver)) or over[-1])
+    async with world(tmp_path, cleans_up) as here:
+        await here.worker(cancel_grace=2_000_000)
+        handle = await here.client.start(cleans_up.options(id="c"))
+        await eventually(lambda: len(provider.sends) == 1)
+        await handle.cancel("enough")
+        await eventually(lambda: over == [True])  # it would have been too long
+        GATES[0].set()
+        await here.until("c", RunStatus.CANCELLED, RunStatus.FAILED)
+        assert [(kind, name) for kind, name in here.rows("SELECT kind, name FROM journal ORDER BY position")][1:] == [
+            ("operation", "gated"), ("step", "note"),
+        ]  # fmt: skip
+
+
+# ---- forks -------------------------------------------------------------------------------------------------
+
+
+@romulus.workflow
+async def notes_then_writes() -> str:
+    await note(1)
+    await note(2)
+    return await gated()
+
+
+async def test_a_fork_that_would_send_an_open_operation_again_is_refused(tmp_path: Path) -> None:
+    async with world(tmp_path, notes_then_writes) as here:
+        await here.worker()
+        handle = await here.client.start(notes_then_writes.options(id="n"))
+        await eventually(lambda: len(provider.sends) == 1)
+        with pytest.raises(romulus.OperationConflict, match="asked for at position 2, is armed: a fork at 2 would send it again"):
+            await handle.fork(2)
+        fork = await handle.fork(1)
+        assert fork.id == "n~1"
+        await fork.terminate("enough")
+        GATES[0].set()
+        await handle.result(timeout=20)
+        assert await (await handle.fork(2)).result(timeout=20)  # it is known by now what became of it
+        assert len(provider.applied) >= 2
+
+
+async def test_a_fork_is_refused_for_an_operation_whose_run_ended_without_it(tmp_path: Path) -> None:
+    async with world(tmp_path, notes_then_writes) as here:
+        await here.worker()
+        handle = await here.client.start(notes_then_writes.options(id="n"))
+        await eventually(lambda: len(provider.sends) == 1)
+        await handle.terminate("enough")
+        with pytest.raises(romulus.OperationConflict, match="settle it first, or fork 'n' before 2"):
+            await handle.fork(2)
+        await handle.fork(1)

@@ -12,7 +12,7 @@ from romulus.core.machine import Change, RunStatus
 from romulus.core.operations import NewIntent, OperationMark, OperationRow, OperationState, Protocol, Report, ReportKind, decide
 from romulus.core.record import About, HoldKind, Record
 from romulus.core.transition import Verdict
-from romulus.store.contract import Store
+from romulus.store.contract import OperationsServed, Store
 from tests.store.kit import (
     HELD,
     LEASE,
@@ -33,6 +33,7 @@ from tests.store.kit import (
 
 S, K = OperationState, ReportKind
 LOOKED = Protocol(idempotent=False, key_lifetime=None, settle=0, timeout=SECOND, has_lookup=True)
+SERVED = OperationsServed(("default",), ("write",), ("write",))
 
 
 def intent(seq: int = 1, state: OperationState = S.ARMED, **changes: Any) -> NewIntent:
@@ -70,7 +71,7 @@ async def recorded(store: Store, host: MovableHost, *intents: NewIntent, marks: 
 
 
 async def take(store: Store, owner: str = "w1", limit: int = 10, names: tuple[str, ...] = ("write",)) -> list[OperationRow]:
-    return list((await store.take_operations(owner, "default", names, limit, S.UNKNOWN)).rows)
+    return list((await store.take_operations(owner, "default", OperationsServed(("default",), names, names), limit, S.UNKNOWN)).rows)
 
 
 async def test_an_intent_is_stored_with_the_transition_that_records_the_step_before(store: Store, host: MovableHost) -> None:
@@ -181,7 +182,7 @@ async def test_a_due_operation_is_taken_once_by_whoever_knows_its_name(store: St
 async def test_nothing_is_taken_before_it_is_due_and_the_next_due_time_is_told(store: Store, host: MovableHost) -> None:
     due = await store.now() + 10 * SECOND
     await recorded(store, host, marks=(replace(lost(), due=due),))
-    taken = await store.take_operations("w1", "default", ["write"], 10, S.UNKNOWN)
+    taken = await store.take_operations("w1", "default", SERVED, 10, S.UNKNOWN)
     assert (list(taken.rows), taken.next_due) == ([], due)
     host.advance(10 * SECOND)
     assert len(await take(store)) == 1
@@ -194,7 +195,7 @@ async def test_a_dead_settler_is_relieved_and_what_it_had_armed_is_unknown(store
     host.advance(2 * SECOND)  # the send has left by now
     await tell(store, K.LOOKED_ABSENT, fence=first.fence, retry_at=1)
     (again_,) = await take(store, "w2")
-    armed = await tell(store, K.ARMED, fence=again_.fence)
+    armed = await tell(store, K.ARMED, fence=again_.fence, who="w2")
     assert armed.state is S.ARMED
     await store.mark_dead("w2")
     assert sorted((each.seq, each.state) for each in await take(store)) == [(1, S.UNKNOWN), (2, S.UNKNOWN)]
@@ -309,3 +310,144 @@ async def test_operations_are_listed_in_the_order_they_were_recorded(store: Stor
     rest = await store.operations("default", None, record.run.key, page.next, 2)
     assert [each.seq for each in [*page.items, *rest.items]] == [1, 2, 3]
     assert [each.seq for each in (await store.operations("default", S.QUEUED, None, None, 9)).items] == [2]
+
+
+# ---- pools -----------------------------------------------------------------------------------------------
+
+SIDE = OperationsServed(("side",), ("write",), ("write",))
+
+
+async def queued(store: Store, host: MovableHost, *seqs: int) -> Record:
+    """Return a run with operations queued in the pool "side", and worker "w2", which serves it."""
+    record = await recorded(store, host, *(intent(seq, S.QUEUED, pool="side") for seq in seqs or (1,)))
+    (await register(store, host, "w2")).close()
+    return record
+
+
+async def take_queued(store: Store, owner: str = "w2", serves: OperationsServed = SIDE, limit: int = 10) -> list[OperationRow]:
+    return list((await store.take_queued(owner, "default", serves, limit)).rows)
+
+
+async def test_what_is_queued_in_a_pool_is_due_at_once_and_claimed_once_by_a_worker_of_the_pool(store: Store, host: MovableHost) -> None:
+    record = await queued(store, host, 1, 2)
+    found = await row(store)
+    assert (found.state, found.pool, found.by_run, found.owner, found.due is not None) == (S.QUEUED, "side", False, None, True)
+    assert await take_queued(store, serves=SERVED) == []
+    assert await take_queued(store, serves=replace(SIDE, names=("other",))) == []
+    assert await take(store, "w2") == []
+    (first,) = await take_queued(store, limit=1)
+    (second,) = await take_queued(store)
+    assert sorted((each.seq, each.state, each.owner, each.due) for each in (first, second)) == [
+        (1, S.QUEUED, "w2", None), (2, S.QUEUED, "w2", None),
+    ]  # fmt: skip
+    assert min(first.fence, second.fence) > record.run.fence
+    assert await take_queued(store) == []
+
+
+async def test_an_operation_without_a_pool_is_queued_for_its_runs_worker_alone(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, intent(state=S.QUEUED))
+    found = await row(store)
+    assert (found.pool, found.by_run, found.due) == ("default", True, None)
+    assert await take_queued(store, "w1", replace(SIDE, pools=("default", "side"))) == []
+
+
+async def test_what_a_worker_of_the_pool_armed_is_told_of_like_any_other(store: Store, host: MovableHost) -> None:
+    record = await queued(store, host)
+    (taken,) = await take_queued(store)
+    armed = await tell(store, K.ARMED, who="w2", fence=taken.fence, may_leave_until=9)
+    assert (armed.state, armed.sends, armed.owner) == (S.ARMED, 1, "w2")
+    await tell(store, K.SENT, who="w2", fence=taken.fence)
+    assert (await row(store)).state is S.CONFIRMED
+    assert [(m.about, m.seq, m.body) for m in (await again(store, record)).inbox] == [(About.OPERATION, 1, b'"v"')]
+
+
+async def test_a_dead_worker_of_a_pool_leaves_what_it_armed_unknown_and_what_it_claimed_queued(store: Store, host: MovableHost) -> None:
+    await queued(store, host, 1, 2)
+    first, _ = sorted(await take_queued(store), key=lambda each: each.seq)
+    await tell(store, K.ARMED, who="w2", fence=first.fence, may_leave_until=9)
+    await store.mark_dead("w2")
+    assert await take_queued(store, "w2") == []
+    assert await take(store) == []  # gives them up, and serves their pool not
+    assert [(each.state, each.owner, each.due is not None) for each in (await row(store, 1), await row(store, 2))] == [
+        (S.UNKNOWN, None, True), (S.QUEUED, None, True),
+    ]  # fmt: skip
+    settled = await store.take_operations("w1", "default", SIDE, 10, S.UNKNOWN)
+    assert [each.seq for each in settled.rows] == [1]
+    assert [each.seq for each in await take_queued(store, "w1")] == [2]
+
+
+@pytest.mark.parametrize("claimed_first", [False, True])
+async def test_what_its_run_withdraws_nobody_sends(store: Store, host: MovableHost, claimed_first: bool) -> None:
+    record = await queued(store, host)
+    taken = await take_queued(store) if claimed_first else []
+    mark = OperationMark(1, S.QUEUED, S.WITHDRAWN, awaited=False)
+    assert await store.apply([advance(record, marks=[mark])]) == [Verdict.APPLIED]
+    found = await row(store)
+    assert (found.state, found.owner, found.due) == (S.WITHDRAWN, None, None)
+    assert await take_queued(store) == []
+    if taken:
+        assert (await tell(store, K.ARMED, who="w2", fence=taken[0].fence)).state is S.WITHDRAWN
+
+
+async def test_what_was_armed_meanwhile_is_not_withdrawn(store: Store, host: MovableHost) -> None:
+    record = await queued(store, host)
+    (taken,) = await take_queued(store)
+    await tell(store, K.ARMED, who="w2", fence=taken.fence)
+    mark = OperationMark(1, S.QUEUED, S.WITHDRAWN, awaited=False)
+    assert await store.apply([advance(record, marks=[mark])]) == [Verdict.REFUSED]
+    assert (await row(store)).state is S.ARMED
+
+
+async def test_what_an_ended_run_left_queued_in_a_pool_is_due_to_nobody(store: Store, host: MovableHost) -> None:
+    record = await queued(store, host, 1, 2)
+    (taken,) = await take_queued(store, limit=1)
+    await store.apply([succeed(record, operates=True, parent=True)])
+    assert [(each.state, each.owner, each.due) for each in (await row(store, 1), await row(store, 2))] == [(S.WITHDRAWN, None, None)] * 2
+    assert (await tell(store, K.ARMED, id=taken.id, who="w2", fence=taken.fence)).state is S.WITHDRAWN
+
+
+# ---- without their code ----------------------------------------------------------------------------------
+
+
+async def unserved(store: Store, *served: tuple[str, str, bool], overdue: int = 0) -> list[str]:
+    return [each.id for each in await store.unserved_operations("default", served, overdue, 10)]
+
+
+async def test_what_no_worker_can_settle_is_found_once_it_is_overdue(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, intent(1), intent(2), marks=(lost(1), lost(2)))
+    await tell(store, K.LOOKED_UNKNOWN, id="op-2", fence=(await row(store, 2)).fence, retry_at=host.wall() + 10 * SECOND)
+    assert await unserved(store) == ["op-1"]  # the other one is not due
+    assert await unserved(store, ("default", "other", True)) == ["op-1"]
+    assert await unserved(store, ("side", "write", True)) == ["op-1"]
+    assert await unserved(store, ("default", "write", False)) == ["op-1"]  # it was recorded with a lookup
+    assert await unserved(store, ("default", "write", True)) == []
+    assert await unserved(store, overdue=host.wall() + SECOND) == []
+
+
+async def test_a_claimed_a_queued_and_a_held_operation_are_not_found_without_their_code(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, intent(1), intent(2), intent(3, S.QUEUED, pool="side"), marks=(lost(1), lost(2)))
+    (held,) = await take(store, limit=1)
+    await tell(store, K.STUCK, id=held.id, fence=held.fence)
+    assert len(await take(store)) == 1
+    assert await unserved(store) == []
+
+
+async def test_what_is_held_for_its_code_is_taken_by_the_first_worker_that_has_it(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, marks=(lost(),))
+    await tell(store, K.NO_CODE, fence=(await row(store)).fence, why="its function is gone")
+    assert (await row(store)).state is S.HELD
+    assert await unserved(store) == []
+    assert await take(store, names=("other",)) == []
+    (taken,) = await take(store)
+    assert (taken.state, taken.owner) == (S.HELD, "w1")
+    assert (await tell(store, K.CODE_BACK, fence=taken.fence)).state is S.UNKNOWN
+
+
+async def test_what_may_have_been_sent_and_is_not_settled_is_found_after_its_generation_too(store: Store, host: MovableHost) -> None:
+    intents = (intent(1, position=4), intent(2), intent(3, S.QUEUED), intent(4))
+    record = await recorded(store, host, *intents, marks=(OperationMark(2, S.ARMED, S.CONFIRMED, awaited=False), lost(4)))
+    await store.apply([succeed(record, operates=True, parent=True)])
+    found = await store.open_operations(record.run.generation_key)
+    assert [(each.id, each.state, each.position, each.awaited) for each in found] == [
+        ("op-1", S.ARMED, 4, False), ("op-4", S.UNKNOWN, 0, False),
+    ]  # fmt: skip

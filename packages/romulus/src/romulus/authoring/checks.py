@@ -13,6 +13,7 @@ from romulus.core.children import RESERVED
 from romulus.core.commands import OperationSpec, StepSpec, WorkflowSpec
 from romulus.core.duration import Duration, InvalidSetting, micros
 from romulus.core.errors import DefinitionError
+from romulus.core.pools import DEFAULT_POOL
 from romulus.core.text import InvalidText, check_text
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,6 +68,11 @@ def declared_name(fn: FunctionType, name: str | None, what: str) -> str:
 def check_name(value: object, field: str) -> str:
     """Return *value* if it can name a workflow, version, step or event: non-empty text of at most 200 characters."""
     return _text(value, field, name_chars_max)
+
+
+def check_pool(value: object, field: str) -> str | None:
+    """Return *value* if it can name a pool; None: the default one, whose workers have the runs."""
+    return None if value is None or value == DEFAULT_POOL else check_name(value, field)
 
 
 def check_id(value: object, field: str) -> str:

@@ -17,7 +17,7 @@ from romulus.core.operations import Callback, LookupResult
 from romulus.core.retry import Retry
 from romulus.core.values import ArgumentsCodec, ValueCodec
 
-from .checks import check_function, check_name, check_timeout, declared_name, is_async, options_named, refuse_owner
+from .checks import check_function, check_name, check_pool, check_timeout, declared_name, is_async, options_named, refuse_owner
 from .place import here
 from .suspends import suspends
 
@@ -210,7 +210,7 @@ def operation(
         settle: how long a write may take to show in lookups.
         retry: sends, also those after a lookup, and the time between them.
         lookup_retry: lookups without an answer, and the time between them, before a person is asked.
-        pool: refused in this release: the worker that has the run sends its operations. Steps have pools.
+        pool: only workers serving this pool send it, look it up and settle it; else the worker that has the run sends it.
         on_cancel: "settle": a cancellation waits until it is known what became of it. "abandon": it does not.
 
     Raises:
@@ -266,18 +266,12 @@ def _on_cancel(value: object) -> str:
     return str(value)
 
 
-def _no_pool(value: object) -> None:
-    """Refuse what would be ignored: that only some workers hold a provider's secrets must not be believed in vain."""
-    if value is not None:
-        raise InvalidSetting("operations have no pool= in this release: the worker that has the run sends them; steps have pools")
-
-
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "timeout": lambda value: check_timeout(TIMEOUT if value is None else value, "operation timeout"),
     "settle": lambda value: micros(value, "operation settle"),
     "retry": lambda value: _retry(value, "retry"),
     "lookup_retry": lambda value: _retry(value, "lookup_retry"),
-    "pool": _no_pool,
+    "pool": lambda value: check_pool(value, "operation pool"),
     "on_cancel": _on_cancel,
 }
 

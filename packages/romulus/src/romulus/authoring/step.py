@@ -15,7 +15,7 @@ from romulus.core.instance import Instance
 from romulus.core.retry import Retry
 from romulus.core.values import ArgumentsCodec, ValueCodec
 
-from .checks import check_function, check_name, check_timeout, declared_name, is_async, options_named, refuse_owner
+from .checks import check_function, check_name, check_pool, check_timeout, declared_name, is_async, options_named, refuse_owner
 from .place import here
 from .suspends import suspends
 
@@ -225,7 +225,7 @@ _OPTIONS: dict[str, Callable[[Any], Any]] = {
     "retry": _retry,
     "timeout": lambda value: check_timeout(value, "step timeout"),
     "heartbeat_timeout": lambda value: check_timeout(value, "step heartbeat_timeout"),
-    "pool": lambda value: None if value is None else check_name(value, "step pool"),
+    "pool": lambda value: check_pool(value, "step pool"),
 }
 
 

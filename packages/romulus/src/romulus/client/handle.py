@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from romulus.core import requests
 from romulus.core.commands import WorkflowSpec
 from romulus.core.duration import Duration, micros
-from romulus.core.errors import IllegalTransition, RunCancelled, RunConflict, RunFailed, RunHeld, RunTerminated
+from romulus.core.errors import IllegalTransition, OperationConflict, RunCancelled, RunConflict, RunFailed, RunHeld, RunTerminated
 from romulus.core.machine import TERMINAL, RunStatus
 from romulus.core.record import Entry, Generation, Kind, Record
 from romulus.core.text import check_text
@@ -150,7 +150,8 @@ class AsyncHandle(Generic[T]):
         """Begin a new run `<id>~<n>` with this one's entries before *position*; this one is left as it is.
 
         Raises:
-            RunNotFound; ValueError: there is no such position, or the run was cancelled before it.
+            RunNotFound; ValueError: there is no such position, or the run was cancelled before it, or had a child under way there.
+            OperationConflict: an operation asked for up to there may have been sent and is not settled: the fork would send it anew.
         """
         record = await self._link.record(self.id)
         await self._check_fork(record, position)
@@ -179,6 +180,22 @@ class AsyncHandle(Generic[T]):
                 f"at position {position} the child started at {started.position} had not ended, and a fork has children of its own; "
                 f"fork it at {started.position} or before"
             )
+
+        await self._check_operations(record, position)
+
+    async def _check_operations(self, record: Record, position: int) -> None:
+        """Refuse a fork that would send again, under another ID, what may have been applied already.
+
+        Raises:
+            OperationConflict: naming the operation.
+        """
+        for row in await (await self._link.store()).open_operations(record.generation.key):
+            if row.position <= position:
+                raise OperationConflict(
+                    row.id,
+                    f"of {row.name!r}, asked for at position {row.position}, is {row.state}: a fork at {position} would send it again "
+                    f"under another ID; settle it first, or fork {self.id!r} before {row.position}",
+                )
 
     async def _first_cancel(self, generation: Generation, below: int) -> Entry | None:
         async for entry in self._link.entries(generation.key):

@@ -193,7 +193,7 @@ def record_view(row: OperationRow) -> OperationRecord:
         row.id, row.run_id, row.name, str(row.state), row.sends, row.seq, row.hold_reason or None, row.awaited,
         None if row.first_sent_at is None else to_datetime(row.first_sent_at), to_datetime(row.created_at), to_datetime(row.updated_at),
         None if row.ended_at is None else to_datetime(row.ended_at), None if row.due is None else to_datetime(row.due),
-        row.protocol.idempotent, row.protocol.has_lookup,
+        row.protocol.idempotent, row.protocol.has_lookup, row.pool, row.workflow,
     )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ class PendingCommand:
     due: datetime | None  # of the next attempt, or the wait's deadline
     error: str | None = None  # of the attempt before, in one line; of an operation why it waits for a person
     pool: str | None = None  # whose workers work it
-    owner: str | None = None  # worker ID: who has claimed it from the pool
+    owner: str | None = None  # worker ID: who has claimed it from the pool, or settles it
     heartbeat_at: datetime | None = None  # of an attempt in a pool
     unserved: bool = False  # no live worker serves its pool
 
@@ -151,6 +151,8 @@ class OperationRecord:
     due: datetime | None  # when a worker looks at it next
     idempotent: bool  # as declared when it was recorded
     has_lookup: bool
+    pool: str  # whose workers send it and settle it
+    workflow: str  # its run's
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from romulus.core.duration import to_datetime
 from romulus.core.machine import CLAIMABLE, LIVE, RunStatus
 from romulus.core.operations import OperationRow
-from romulus.core.pools import PoolStanding, PoolState
+from romulus.core.pools import DEFAULT_POOL, PoolStanding, PoolState
 from romulus.core.record import Armed, AttemptRow, Entry, Generation, Kind, OpenWait, Record, Run, StartedChild, WorkerRow
 from romulus.store.contract import Evidence, StoredEvent, StoredWait
 
@@ -88,7 +88,7 @@ def pending_view(record: Record, reader: Reader, served: Served) -> tuple[Pendin
     backing_off = [_backing_off(row, errors.get(row.seq)) for row in record.attempts if row.seq not in started]
     waits = [_open_wait(wait) for wait in record.waits]
     children = [_live_child(child) for child in record.children if RunStatus(child.status) in LIVE][:CHILDREN_SHOWN_MAX]
-    operations = {row.seq: _operation(row) for row in record.operations}
+    operations = {row.seq: _operation(row, served) for row in record.operations}
     attempts = [command for command in (*armed, *backing_off) if command.seq not in operations]
     return tuple(sorted([*attempts, *pooled, *waits, *children, *operations.values()], key=lambda command: command.seq))
 
@@ -164,9 +164,13 @@ def _live_child(child: StartedChild) -> PendingCommand:
     return PendingCommand(child.seq, "child", child.run_id, 0, child.status, None, None)
 
 
-def _operation(row: OperationRow) -> PendingCommand:
+def _operation(row: OperationRow, served: Served) -> PendingCommand:
+    pool = None if row.pool == DEFAULT_POOL else row.pool
+    owner = None if row.by_run else row.owner
+    unserved = pool is not None and pool not in served.pools
     return PendingCommand(
-        row.seq, "operation", row.name, row.sends, str(row.state), _at(row.first_sent_at), _at(row.due), row.hold_reason or None
+        row.seq, "operation", row.name, row.sends, str(row.state), _at(row.first_sent_at), _at(row.due), row.hold_reason or None, pool,
+        owner, None, unserved,
     )  # fmt: skip
 
 

@@ -96,7 +96,9 @@ class OperationAwaited(Call):
         arguments = spec.arguments.dump(self.args, self.kwargs)
         future = OperationFuture(loop=instance.loop)
         future.instance, future.seq = instance, instance.seq + 1
-        call = OperationCall(spec, derive(instance.seeds.newest, "operation", future.seq).hex(), arguments, copy_context())
+        call = OperationCall(
+            spec, derive(instance.seeds.newest, "operation", future.seq).hex(), arguments, copy_context(), instance.position
+        )
         return made(instance, Kind.OPERATION, spec.name, arguments, call, future)
 
     def _label(self) -> str:

@@ -88,6 +88,7 @@ class OperationCall:
     id: str  # operation ID: derived from the generation's newest seed and the command's number
     arguments: bytes  # plaintext; each send decodes its own copy
     context: Context  # of the task that called
+    position: int  # entries that the code had seen when it asked
 
 
 @dataclass(slots=True, eq=False)

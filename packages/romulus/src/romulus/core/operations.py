@@ -6,10 +6,12 @@
              unknown ─► confirmed                      (it was applied)
                 │  ├──► resend ─► armed                (it was not applied, or the provider knows the key)
                 │  └──► held ─► confirmed | resend | abandoned   (a person says)
+                │         └───► unknown                (a worker has its code again)
                 ▲
     queued, armed, resend: after a restore, since all of them may have been sent in what was lost
 
 Only an armed operation can have been sent. An unknown one is never sent again blindly: `next_step` says what is done instead.
+A queued one waits for a slot of its run's worker or, where it names a pool, for any worker of that: that one's claim is its own.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from .duration import to_datetime
 from .errors import OperationConflict
+from .pools import DEFAULT_POOL
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -53,7 +56,8 @@ class OperationEvent(StrEnum):
     LOSE = "become unknown"  # any other exception, a timeout, a crash, a lost claim
     FIND_APPLIED = "be found applied"  # by a lookup, or by evidence
     SEND_AGAIN = "be sent again"  # found not applied, or the provider knows the key
-    HOLD = "be held"  # nothing but a person can tell
+    HOLD = "be held"  # nothing but a person can tell, or no worker has its code
+    TAKE_UP = "be taken up again"  # it was held because no worker had its code
     RESOLVE_APPLIED = "be resolved as applied"
     RESOLVE_NOT_APPLIED = "be resolved as not applied"
     GIVE_UP = "be given up"
@@ -79,8 +83,9 @@ TABLE: Mapping[OperationEvent, Mapping[OperationState, OperationState]] = Mappin
         E.NEVER_LEAVE: _from(S.ARMED, to=S.NOT_SENT),
         E.LOSE: _from(S.ARMED, to=S.UNKNOWN),
         E.FIND_APPLIED: _from(S.ARMED, *UNSETTLED, to=S.CONFIRMED),  # armed: a first send's late success meets the second
-        E.SEND_AGAIN: _from(S.UNKNOWN, to=S.RESEND),
+        E.SEND_AGAIN: _from(S.UNKNOWN, S.HELD, to=S.RESEND),  # held: it was to be sent again when its code was gone
         E.HOLD: _from(S.UNKNOWN, S.RESEND, to=S.HELD),
+        E.TAKE_UP: _from(S.HELD, to=S.UNKNOWN),
         E.RESOLVE_APPLIED: _from(*UNSETTLED, to=S.CONFIRMED),
         E.RESOLVE_NOT_APPLIED: _from(S.UNKNOWN, S.HELD, to=S.RESEND),
         E.GIVE_UP: _from(*UNSETTLED, to=S.ABANDONED),
@@ -159,6 +164,8 @@ class NewIntent:
     state: OperationState  # QUEUED or ARMED; UNKNOWN where it may have been sent before a restore
     may_leave_until: int  # store µs: a send begun under this claim has left by then; 0 while queued
     since: int | None = None  # store µs, with UNKNOWN: it was not sent before
+    pool: str = DEFAULT_POOL  # whose workers send it and settle it
+    position: int = 0  # entries that the code had seen when it asked
 
 
 @dataclass(slots=True)
@@ -190,16 +197,17 @@ class OperationRow:
     name: str
     digest: str
     arguments: bytes
+    pool: str  # whose workers send it and settle it; the default one: its run's own worker sends it
     protocol: Protocol
     state: OperationState
     sends: int  # how often it was armed and not un-armed
     owner: str | None  # worker ID, while it is claimed
     fence: int  # of the last claim: a report under another is evidence
-    by_run: bool  # the claim is the run's own; else a worker's that settles it
+    by_run: bool  # the claim is the run's own; else a worker's that settles it, or of its pool
     first_sent_at: int | None  # store µs: the earliest it can have been sent
     may_leave_until: int  # store µs
-    due: int | None  # store µs: when a worker looks at it next
-    looks: int  # lookups without an answer, since the last that gave one
+    due: int | None  # store µs: when a worker looks at it next; while held: it is for the lack of its code
+    looks: int  # lookups without an answer since the last that gave one, or sends that never left
     cleared: bool  # RESEND and armed from it: known not to have been applied, so that it needs no key
     seen_applied: bool  # the provider took it, although no result is known
     awaited: bool  # its run's code awaits the outcome
@@ -210,6 +218,7 @@ class OperationRow:
     updated_at: int
     ended_at: int | None
     doubted: bool = False  # its first send is none that this record knows: it may have been made before a restore
+    position: int = 0  # entries that the code had seen when it asked
 
 
 @dataclass(slots=True)
@@ -246,6 +255,8 @@ class ReportKind(StrEnum):
     EXCHANGE = "exchange"  # what went over the wire, redacted: never more than evidence
     KEY = "send under the key"  # nothing can be asked, the provider knows the key
     STUCK = "nothing to ask"  # nothing can be asked, and no key has room
+    NO_CODE = "no code"  # no live worker has its function, its lookup or its pool
+    CODE_BACK = "code is back"
     RESOLVED_APPLIED = "resolved: applied"
     RESOLVED_ABSENT = "resolved: not applied"
     GIVEN_UP = "resolved: given up"
@@ -256,6 +267,7 @@ _SENDER = frozenset({R.ARMED, R.SENT, R.REJECTED, R.NOT_SENT, R.NO_ANSWER, R.UNB
 _MAY_BE_SENT = (S.ARMED, S.UNKNOWN)
 _POSITIVE = frozenset({R.SENT, R.LOOKED_APPLIED, R.CALLED_APPLIED})
 _NEGATIVE = frozenset({R.REJECTED, R.LOOKED_ABSENT, R.CALLED_ABSENT})
+_HEARD: Mapping[OperationState, tuple[ReportKind, ...]] = MappingProxyType({S.QUEUED: (R.ARMED,), S.HELD: (R.CODE_BACK,)})  # else all
 _PEOPLE: Mapping[ReportKind, OperationEvent] = MappingProxyType(
     {R.RESOLVED_APPLIED: E.RESOLVE_APPLIED, R.RESOLVED_ABSENT: E.RESOLVE_NOT_APPLIED, R.GIVEN_UP: E.GIVE_UP}
 )
@@ -277,6 +289,7 @@ class Report:
     may_leave_until: int = 0  # with ARMED
     note: bytes = b""  # kept in the history instead of the body
     applied: bool = False  # the provider took it, although this gives no result
+    last: bool = False  # with NOT_SENT: its attempts are used up
 
 
 @dataclass(slots=True)
@@ -303,7 +316,7 @@ def decide(row: OperationRow, report: Report, now: int) -> Decided:
         return _too_late(row, report)
     if report.kind in _POSITIVE and row.state is not S.QUEUED:
         return _moved(row, report, after(row.state, E.FIND_APPLIED), now, body=report.body)
-    if report.fence != row.fence or row.state in (S.HELD, S.QUEUED):
+    if report.fence != row.fence or report.kind not in _HEARD.get(row.state, ReportKind):
         return Decided(row, report.kind, changed=False)
     return _by_sender(row, report, now) if report.kind in _SENDER else _by_settler(row, report, now)
 
@@ -311,9 +324,11 @@ def decide(row: OperationRow, report: Report, now: int) -> Decided:
 def _by_sender(row: OperationRow, report: Report, now: int) -> Decided:
     """Take what the holder of the last claim says of its own send; its claim may be over, but nobody has had another since."""
     match report.kind:
-        case R.ARMED if row.state is S.ARMED and row.owner == report.who and not row.by_run:
+        case R.ARMED if row.by_run or row.owner != report.who:
+            return Decided(row, report.kind, changed=False)  # whoever it was claimed for is dead
+        case R.ARMED if row.state is S.ARMED:
             return Decided(row, report.kind, changed=True)  # told before: the commit's answer was lost
-        case R.ARMED if row.state is S.RESEND:
+        case R.ARMED if row.state in (S.QUEUED, S.RESEND):
             armed = replace(
                 row, sends=row.sends + 1, first_sent_at=row.first_sent_at or now,
                 may_leave_until=max(row.may_leave_until, report.may_leave_until),
@@ -321,28 +336,38 @@ def _by_sender(row: OperationRow, report: Report, now: int) -> Decided:
             return _moved(armed, report, after(row.state, E.ARM), now, keep_claim=True)
         case R.REJECTED if row.state in _MAY_BE_SENT:
             return _moved(row, report, S.REJECTED, now, body=report.body, failed=True)
-        case R.NOT_SENT if row.state in _MAY_BE_SENT and row.by_run and not row.awaited:
-            return _moved(_unsent(row), report, S.NOT_SENT, now, body=report.body, failed=True)
         case R.NOT_SENT | R.UNBEGUN if row.state in _MAY_BE_SENT:
-            return _moved(_unsent(row), report, S.RESEND, now, due=report.retry_at or now)
+            return _never_left(row, report, now)
         case R.NO_ANSWER if row.state is S.ARMED:
             return _moved(replace(row, looks=0), report, after(row.state, E.LOSE), now, due=report.retry_at or now)
         case _:
             return Decided(row, report.kind, changed=False)
 
 
-def _unsent(row: OperationRow) -> OperationRow:
+def _never_left(row: OperationRow, report: Report, now: int) -> Decided:
     """Take the last send back: nothing of it left. Whether an earlier one was applied is as it was."""
-    sends = row.sends - 1
-    first = row.first_sent_at if sends else None
-    return replace(row, sends=sends, first_sent_at=first, looks=row.looks + 1, cleared=row.cleared or not sends)
+    sends, tried = row.sends - 1, report.kind is R.NOT_SENT
+    first, looks = row.first_sent_at if sends else None, row.looks + 1 if tried else row.looks
+    unsent = replace(row, sends=sends, first_sent_at=first, looks=looks, cleared=row.cleared or not sends)
+    if sends == 0 and tried and (report.last or not row.awaited):
+        return _moved(unsent, report, S.NOT_SENT, now, body=report.body, failed=True)
+    if sends == 0 and row.pool != DEFAULT_POOL and row.state is S.ARMED:
+        queued = after(row.state, E.DISARM)
+        if not row.awaited:
+            return _moved(unsent, report, after(queued, E.WITHDRAW), now)
+        return _moved(unsent, report, queued, now, due=report.retry_at or now)
+    return _moved(unsent, report, S.RESEND, now, due=report.retry_at or now)
 
 
 def _by_settler(row: OperationRow, report: Report, now: int) -> Decided:
     """Take what the worker that settles *row* has learned."""
-    if row.state is S.ARMED or (row.state is S.RESEND and report.kind is not R.STUCK):
+    if row.state is S.ARMED or (row.state is S.RESEND and report.kind not in (R.STUCK, R.NO_CODE)):
         return Decided(row, report.kind, changed=False)
     match report.kind:
+        case R.NO_CODE if row.owner is None and row.due is not None and row.due <= now:
+            return _held(row, report, now, report.why, due=row.due)
+        case R.CODE_BACK if row.state is S.HELD:
+            return _moved(row, report, after(row.state, E.SEND_AGAIN if row.cleared else E.TAKE_UP), now, due=now)
         case R.LOOKED_ABSENT if now < believable_at(row):
             return _moved(replace(row, looks=0), report, row.state, now, due=believable_at(row))
         case R.LOOKED_ABSENT if row.seen_applied:
@@ -381,15 +406,15 @@ def _moved(
             row, state=state, due=due, body=body, failed=failed or state is S.ABANDONED,
             hold_reason=report.why if state is S.ABANDONED else "",
             owner=row.owner if keep_claim else None, seen_applied=row.seen_applied or report.applied,
-            cleared=row.cleared and state in (S.RESEND, S.ARMED),
+            cleared=row.cleared and (state in (S.RESEND, S.ARMED) or report.kind is R.NO_CODE),
             updated_at=now, ended_at=now if state in SETTLED else None,
         ),
         report.kind, changed=True,
     )  # fmt: skip
 
 
-def _held(row: OperationRow, report: Report, now: int, why: str) -> Decided:
-    decided = _moved(row, report, after(row.state, E.HOLD, row.id), now)
+def _held(row: OperationRow, report: Report, now: int, why: str, due: int | None = None) -> Decided:
+    decided = _moved(row, report, after(row.state, E.HOLD, row.id), now, due=due)
     decided.row.hold_reason = hold_reason(row, why)
     return decided
 
@@ -404,10 +429,15 @@ class Step(StrEnum):
     SEND = "send"
     KEY = "send under the key"
     HOLD = "hold"
+    TAKE_UP = "take up again"
 
 
 def next_step(row: OperationRow, now: int, sends_max: int | None) -> Step:
     """Return what is done about *row*, which is due: the order of DESIGN 7."""
+    if row.state is S.QUEUED:
+        return Step.SEND
+    if row.state is S.HELD:
+        return Step.TAKE_UP
     if row.state is S.RESEND:
         return Step.SEND if row.cleared or key_has_room(row, now) else Step.HOLD
     if row.protocol.has_lookup:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+DEFAULT_POOL: Final = "default"  # of what names no pool: its workers claim the runs too
 
 
 class PoolState(StrEnum):

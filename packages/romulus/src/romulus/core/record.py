@@ -248,6 +248,7 @@ class WorkerRow:
     pid_namespace: str
     workflows: str  # JSON [[name, version, digest], …]
     pools: str  # JSON [name, …]
+    operations: str  # JSON [[name, whether it has a lookup], …]
     concurrency: int
     started_at: int  # store µs
     renewed_at: int  # store µs

@@ -137,6 +137,15 @@ class Evidence:
     detail: str  # JSON
 
 
+@dataclass(frozen=True, slots=True)
+class OperationsServed:
+    """Which operations a worker can send, look up and settle: of these pools and names, one recorded with a lookup only with a lookup."""
+
+    pools: Sequence[str]
+    names: Sequence[str]
+    lookups: Sequence[str]  # of the names, those whose lookup it has
+
+
 @dataclass(slots=True)
 class TakenOperations:
     """Operations that were claimed to be settled."""
@@ -384,11 +393,30 @@ class Store(Protocol):
         """Return the operations of a generation whose outcome its code awaits and its journal does not have, in command order."""
         ...
 
-    async def take_operations(self, owner: str, namespace: str, names: Sequence[str], limit: int, lost: OperationState) -> TakenOperations:
-        """Claim up to *limit* due operations of these *names* for *owner*, the longest due first, under new fences.
+    async def open_operations(self, generation: int) -> Sequence[OperationRow]:
+        """Return the operations of a generation, awaited or not, that may have been sent and are not settled, in command order."""
+        ...
+
+    async def take_operations(
+        self, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState
+    ) -> TakenOperations:  # fmt: skip
+        """Claim up to *limit* due operations for *owner*, the longest due of a pool first, under new fences; none that is queued.
 
         First, operations whose claim is over are given up: the run's own, once its run has another owner or fence; a worker's, once that
         is dead. An armed one becomes *lost*; all are due at once. `TakenOperations.next_due` is when the next one is due.
+        """
+        ...
+
+    async def take_queued(self, owner: str, namespace: str, serves: OperationsServed, limit: int) -> TakenOperations:
+        """Claim up to *limit* due operations that are queued in the pools, as `take_operations` does; nothing is given up."""
+        ...
+
+    async def unserved_operations(
+        self, namespace: str, served: Sequence[tuple[str, str, bool]], overdue: int, limit: int
+    ) -> Sequence[OperationRow]:  # fmt: skip
+        """Return up to *limit* unsettled operations that are due since *overdue* µs, claimed by nobody and not *served*, oldest first.
+
+        *served*: (pool, name, whether the lookup is there) of every live worker. Neither queued ones are returned, nor held ones.
         """
         ...
 

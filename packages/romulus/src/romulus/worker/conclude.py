@@ -41,8 +41,8 @@ def conclude(driver: RunDriver, draft: Draft) -> Transition | None:
     family.start(driver, draft)
     queueing.start(driver, draft)
     arm(driver, draft)
-    arming.record_queued(driver, draft)
-    if driver.armed or driver.queue or driver.queued or driver.unstarted or driver.unpooled or draft.answers:
+    unrecorded = arming.record_queued(driver, draft)
+    if unrecorded or driver.armed or driver.queue or driver.queued or driver.unstarted or driver.unpooled or draft.answers:
         return _advance(driver, draft)
     return _park(driver, draft)
 

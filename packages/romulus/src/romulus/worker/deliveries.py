@@ -100,7 +100,12 @@ def _due(driver: RunDriver, draft: Draft, due: DueNow) -> None:
     if due.seq == DEADLINE:
         _cancel(driver, draft, CancelIn(driver.cancel_seen, "timeout", "the run's own timeout has passed"))
         return
+    if due.seq == GRACE and arming.awaits_settlement(driver):
+        driver.cancelled_at(driver.engine.store.estimated_now())
+        return
     if due.seq == GRACE:
+        if due.due != driver.grace_due:
+            return
         draft.due(due.due)
         driver.instance.give_up(dump_failure(CleanUpTimeout(driver.run.id, driver.engine.settings.cancel_grace)))
         return
@@ -229,7 +234,7 @@ def still_due(driver: RunDriver, due: int, seq: int) -> bool:
     if seq == DEADLINE:
         return not driver.cancel_delivered
     if seq == GRACE:
-        return driver.instance.outcome is None
+        return driver.instance.outcome is None and due == driver.grace_due
     command = driver.instance.open.get(seq)
     if command is None:
         return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from romulus.core.machine import GUARDS_CANCEL, Change, after
 from romulus.core.operations import NewIntent, OperationMark, OperationState
-from romulus.core.pools import NewPoolAttempt
+from romulus.core.pools import DEFAULT_POOL, NewPoolAttempt
 from romulus.core.record import AttemptRow, Entry, HoldKind, Message, Run
 from romulus.core.transition import Attach, CloseChild, CloseWait, Closing, NewChild, NewGeneration, NewWait, Transition
 
@@ -105,6 +105,11 @@ class Draft:
         """Record an operation, or arm it."""
         self.intents[intent.seq] = intent
         self.changed = True
+
+    @property
+    def for_pools(self) -> bool:
+        """Return whether it records operations that workers of pools send."""
+        return any(intent.pool != DEFAULT_POOL for intent in self.intents.values())
 
     def mark(self, mark: OperationMark) -> None:
         """Say what an operation becomes."""

@@ -36,7 +36,7 @@ class RunDriver:
     __slots__ = (
         "_later", "_patches", "armed", "aside", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues",
         "engine",
-        "generation", "gone", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent",
+        "generation", "gone", "grace_due", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent",
         "pool_fences", "pooled", "pools", "queue", "queued", "reservations", "reserved", "rows", "run", "sealed", "starting", "taken_up",
         "timer", "unpooled", "unstarted", "unsure", "waiting_slot", "waits", "warned",
     )
@@ -74,6 +74,7 @@ class RunDriver:
         self.cancel_seen = record.run.cancel_seq
         self.cancel_delivered = False
         self.cancel_name = ""  # "timeout" where the run's own deadline cancelled it
+        self.grace_due = 0  # store µs: when its clean-up has lasted too long
         self.reserved = 0  # slots held for this run but not used yet
         self.waiting_slot = False
         self.looks_again = False  # a turn is planned for what is queued
@@ -142,10 +143,18 @@ class RunDriver:
         if entry.kind == Kind.CANCEL:
             self.cancel_delivered, self.cancel_name = True, entry.name
             self.cancelled_at(entry.at)
+        elif entry.kind == Kind.OPERATION:
+            self.settled_at(entry.at)
 
     def cancelled_at(self, at: int) -> None:
         """Give the code from now on the time it has to clean up."""
-        heapq.heappush(self.dues, (at + self.engine.settings.cancel_grace, deliveries.GRACE))
+        self.grace_due = at + self.engine.settings.cancel_grace
+        heapq.heappush(self.dues, (self.grace_due, deliveries.GRACE))
+
+    def settled_at(self, at: int) -> None:
+        """An operation is settled: until now the code could not clean up, a cancellation waits for that."""
+        if self.cancel_delivered:
+            self.cancelled_at(at)
 
     # ---- arrivals ------------------------------------------------------------------------------
 
@@ -318,7 +327,7 @@ class RunDriver:
             release(notes, run.id)
         if self.engine.observer is not None:
             self.engine.observer.applied(self, transition)
-        if draft.children or draft.attaches or draft.closing or draft.pools:
+        if draft.children or draft.attaches or draft.closing or draft.pools or draft.for_pools:
             self.engine.store.hub.poke()
         if any(mark.due is not None for mark in transition.marks) or (self.unsure is not None and transition.intents):
             self.engine.operations.settler.poke()

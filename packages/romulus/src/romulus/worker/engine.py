@@ -37,6 +37,7 @@ class Owner(Protocol):
     id: str  # worker ID: the owner its claims name
     namespace: str
     serves: Sequence[tuple[str, str, str]]  # (workflow, version, digest of the code here)
+    pools: tuple[str, ...]
     stopping: bool  # claims and arms nothing any more
 
     def may_arm(self) -> bool:

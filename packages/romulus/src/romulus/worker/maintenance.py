@@ -12,6 +12,7 @@ from romulus.core.record import Run, WorkerRow
 from .claiming import Claimer
 from .ending import end
 from .engine import Engine
+from .operations import Unserved
 from .patience import forever
 from .pause import pause
 from .settings import SECOND
@@ -33,6 +34,7 @@ class Maintenance:
         self._tasks: list[asyncio.Task[None]] = []
         self._others: list[WorkerRow] = []
         self._expire_at = self._strays_at = 0  # host's monotonic µs
+        self._unserved = Unserved(engine)
 
     def start(self) -> None:
         """Begin: one sweep at once, so that a run of a worker killed a moment ago goes on now."""
@@ -95,9 +97,11 @@ class Maintenance:
         await self.sweep()
         await self.expire()
         await self._find_strays()
+        await self._unserved.look(self._others)
         await pause(self._engine.host, int(self._engine.settings.sweep * (0.75 + 0.5 * self._engine.random01())))
 
     async def _listen(self) -> None:
         async for _ in self._engine.store.changes():
             self._claimer.poke()
             self._engine.pools.poke()
+            self._engine.operations.queue.poke()

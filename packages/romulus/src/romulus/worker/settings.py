@@ -31,6 +31,7 @@ class WorkerSettings:
     beat_every: int = 1 * SECOND  # heartbeats of attempts in pools are stored at most this often
     settling_max: int = 50  # unknown operations that are looked up or sent again at once
     lookups_per_second_max: int = 500
+    code_patience: int = 60 * SECOND  # store time that an unsettled operation is due without any worker that has its code: then it is held
     turn_bytes_max: int = 1024 * 1024  # bytes of entries in one transition
     cancel_grace: int = 3_600 * SECOND  # store time that code may take to clean up after a cancel
     event_retention: int = 30 * 86_400 * SECOND  # store time that events are kept, matched ones longer

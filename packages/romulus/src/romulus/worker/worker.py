@@ -30,7 +30,7 @@ from .lease import LeaseKeeper
 from .loader import Loader
 from .maintenance import Maintenance
 from .memory import Memory
-from .operations import Operations
+from .operations import Operations, served_by
 from .patience import patient
 from .pools import PoolWorker
 from .salvage import finished, outcomes_alone
@@ -62,7 +62,7 @@ class Worker:
     ) -> None:
         self.settings = settings or WorkerSettings()
         self.store, self.host, self.registry = store, host, registry
-        self.namespace, self.pools = namespace, tuple(pools)
+        self.namespace, self.pools = namespace, tuple(dict.fromkeys(pools))
         self.id = self._fresh_id()
         self.serves: Sequence[tuple[str, str, str]] = [
             (name, version, digest) for (name, version), digest in registry.digests.items() if "default" in self.pools
@@ -193,6 +193,7 @@ class Worker:
     def _poke(self) -> None:
         self.claimer.poke()
         self.engine.pools.poke()
+        self.engine.operations.queue.poke()
 
     def let_go(self, driver: RunDriver) -> None:
         """Forget a run that is no longer in progress here."""
@@ -395,7 +396,7 @@ class Worker:
         who, now = self.host.identity, self.store.estimated_now()
         return WorkerRow(
             self.id, self.namespace, f"{who.host} pid {who.pid}", who.host, who.boot, who.pid, who.pid_start, who.pid_namespace,
-            json.dumps(self.serves), json.dumps(self.pools), self.engine.slots.limit, now, now, 0,
+            json.dumps(self.serves), json.dumps(self.pools), json.dumps(served_by(self.registry)), self.engine.slots.limit, now, now, 0,
             operating=sorted(self.registry.operating),
         )  # fmt: skip
 

@@ -10,6 +10,7 @@ import asyncpg
 
 from romulus.core.errors import StoreError
 from romulus.core.machine import ENDS_CLAIM, Change
+from romulus.core.pools import DEFAULT_POOL
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import BatchRejected
 
@@ -49,7 +50,7 @@ async def apply(pool: Pool, transitions: Sequence[Transition]) -> list[Verdict]:
 
 def concerns_others(t: Transition) -> bool:
     """Return whether other processes may wait for what *t* does: a run to claim, or the end of one."""
-    return t.change in ENDS_CLAIM or bool(t.children or t.pools)
+    return t.change in ENDS_CLAIM or bool(t.children or t.pools) or any(i.pool != DEFAULT_POOL for i in t.intents)
 
 
 def rounds(transitions: Sequence[Transition]) -> list[list[Transition]]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final, LiteralString, TypeAlias
+from typing import Any, Final, LiteralString, NamedTuple, TypeAlias
 
 from romulus.core.machine import RunStatus
 from romulus.core.operations import SETTLED, Decided, OperationNote, OperationRow, OperationState, Protocol, Report
+from romulus.core.pools import DEFAULT_POOL
 from romulus.core.record import About, HoldKind
 from romulus.core.transition import Transition
-from romulus.store.contract import Listed, TakenOperations
+from romulus.store.contract import Listed, OperationsServed, TakenOperations
 
 from .reading import page, position
 from .rows import Row, generation_parts
@@ -24,13 +25,32 @@ from .session import Session
 Decide: TypeAlias = Callable[[OperationRow, Report, int], Decided]
 Ask: TypeAlias = tuple[Report, Decide, RunStatus]
 
+
+class Look(NamedTuple):
+    """When the next operation of each pool is due, the earliest first, the store's clock, and whether the asking worker lives."""
+
+    due: list[tuple[str, int]]
+    now: int
+    live: bool
+
+    @property
+    def next(self) -> int | None:
+        """Return when the next operation of any is due."""
+        return self.due[0][1] if self.due else None
+
+    @property
+    def is_due(self) -> bool:
+        """Return whether one is due now."""
+        return bool(self.due) and self.due[0][1] <= self.now
+
+
 NOTES_MAX: Final = 1_000  # notes of one operation that change nothing are kept up to this many
 # In the order of `operation_of`.
 OPERATION: Final[LiteralString] = (
     "o.key, o.id, o.namespace, o.run, r.id, r.workflow, r.version, (o.run << 24) | o.generation, o.seq, o.name, o.digest, o.arguments, "
-    "o.idempotent, o.key_lifetime, o.settle, o.timeout, o.has_lookup, o.state, o.sends, o.owner, o.fence, o.by_run, o.first_sent_at, "
-    "o.may_leave_until, o.due, o.looks, o.cleared, o.seen_applied, o.awaited, o.hold_reason, o.failed, o.body, o.created_at, o.updated_at, "
-    "o.ended_at, EXISTS (SELECT 1 FROM romulus.doubted d WHERE d.operation = o.key)"
+    "o.pool, o.idempotent, o.key_lifetime, o.settle, o.timeout, o.has_lookup, o.state, o.sends, o.owner, o.fence, o.by_run, "
+    "o.first_sent_at, o.may_leave_until, o.due, o.looks, o.cleared, o.seen_applied, o.awaited, o.hold_reason, o.failed, o.body, "
+    "o.created_at, o.updated_at, o.ended_at, EXISTS (SELECT 1 FROM romulus.doubted d WHERE d.operation = o.key), o.position"
 )
 FROM: Final[LiteralString] = "FROM romulus.operations o JOIN romulus.runs r ON r.key = o.run"
 
@@ -53,14 +73,18 @@ MAILED: Final[LiteralString] = "SELECT DISTINCT run FROM romulus.inbox WHERE run
 INTENDED: Final[LiteralString] = (
     "INSERT INTO romulus.operations (id, namespace, run, generation, seq, name, digest, arguments, idempotent, key_lifetime, settle, "
     "timeout, has_lookup, state, sends, owner, fence, by_run, first_sent_at, may_leave_until, due, looks, cleared, seen_applied, awaited, "
-    "hold_reason, failed, body, created_at, updated_at) SELECT x.id, r.namespace, x.run, x.generation, x.seq, x.name, x.digest, "
-    "x.arguments, x.idempotent, x.key_lifetime, x.settle, x.timeout, x.has_lookup, x.state, (x.armed OR x.since IS NOT NULL)::integer, "
-    "x.owner, x.fence, true, CASE WHEN x.armed THEN c.now ELSE x.since END, x.may_leave_until, "
-    "CASE WHEN x.since IS NOT NULL THEN c.now END, 0, false, false, true, '', false, '', c.now, c.now "
+    "hold_reason, failed, body, created_at, updated_at, pool, position) SELECT x.id, r.namespace, x.run, x.generation, x.seq, "
+    "x.name, x.digest, x.arguments, x.idempotent, x.key_lifetime, x.settle, x.timeout, x.has_lookup, x.state, "
+    "(x.armed OR x.since IS NOT NULL)::integer, "
+    "x.owner, x.fence, NOT x.pooled, CASE WHEN x.armed THEN c.now ELSE x.since END, x.may_leave_until, "
+    "CASE WHEN x.pooled OR x.since IS NOT NULL THEN c.now END, 0, "
+    "false, false, true, '', false, '', c.now, c.now, x.pool, x.position "
     "FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::text[], $7::bytea[], $8::boolean[], $9::bigint[], "
-    "$10::bigint[], $11::bigint[], $12::boolean[], $13::text[], $14::boolean[], $15::text[], $16::bigint[], $17::bigint[], $18::bigint[]) "
+    "$10::bigint[], $11::bigint[], $12::boolean[], $13::text[], $14::boolean[], $15::text[], $16::bigint[], $17::bigint[], $18::text[], "
+    "$19::boolean[], $20::integer[], $21::bigint[]) "
     "x (id, run, generation, seq, name, digest, arguments, idempotent, key_lifetime, settle, timeout, has_lookup, state, armed, owner, "
-    "fence, may_leave_until, since) JOIN romulus.runs r ON r.key = x.run, (SELECT romulus.clock() AS now OFFSET 0) c "
+    "fence, may_leave_until, pool, pooled, position, since) JOIN romulus.runs r ON r.key = x.run, "
+    "(SELECT romulus.clock() AS now OFFSET 0) c "
     "ON CONFLICT (run, generation, seq) DO UPDATE SET state = excluded.state, sends = excluded.sends, owner = excluded.owner, "
     "fence = excluded.fence, by_run = true, first_sent_at = excluded.first_sent_at, may_leave_until = excluded.may_leave_until, "
     "updated_at = excluded.updated_at WHERE operations.state = 'queued'"
@@ -91,6 +115,7 @@ FORSAKE: Final[LiteralString] = (
 )
 LEAVE: Final[LiteralString] = (
     "UPDATE romulus.operations o SET awaited = false, state = CASE o.state WHEN 'queued' THEN 'withdrawn' ELSE o.state END, "
+    "owner = CASE o.state WHEN 'queued' THEN NULL ELSE o.owner END, due = CASE o.state WHEN 'queued' THEN NULL ELSE o.due END, "
     "ended_at = CASE o.state WHEN 'queued' THEN c.now ELSE o.ended_at END, updated_at = c.now "
     "FROM unnest($1::bigint[], $2::integer[]) x (run, generation), (SELECT romulus.clock() AS now OFFSET 0) c "
     "WHERE o.run = x.run AND o.generation = x.generation AND o.awaited"
@@ -113,13 +138,26 @@ GIVE_UP: Final[LiteralString] = (
     "UPDATE romulus.operations o SET state = CASE o.state WHEN 'armed' THEN $2::text ELSE o.state END, owner = NULL, due = c.now, "
     "updated_at = c.now FROM (SELECT romulus.clock() AS now OFFSET 0) c WHERE o.key = ANY($1::bigint[])"
 )
-FITTING: Final[LiteralString] = "namespace = $1 AND due IS NOT NULL AND name = ANY($2::text[])"
-NEXT: Final[LiteralString] = (
-    f"SELECT (SELECT due FROM romulus.operations WHERE {FITTING} ORDER BY due LIMIT 1), romulus.clock(), "
-    "EXISTS (SELECT 1 FROM romulus.workers WHERE id = $3 AND NOT dead)"
+# Each pool is asked for on its own, so that the index gives its rows in order.
+FITTING: Final[LiteralString] = (
+    "o.namespace = $1 AND o.due IS NOT NULL AND o.name = ANY($3::text[]) AND (NOT o.has_lookup OR o.name = ANY($4::text[]))"
 )
-LOCK_DUE: Final[LiteralString] = (
-    f"SELECT key FROM romulus.operations WHERE {FITTING} AND due <= $3 ORDER BY due, key LIMIT $4 FOR UPDATE SKIP LOCKED"
+NEXT_OF: Final[LiteralString] = f"SELECT p.pool, (SELECT o.due FROM romulus.operations o WHERE {FITTING} AND o.pool = p.pool AND o.state "
+EARLIEST: Final[LiteralString] = (
+    " 'queued' ORDER BY o.due LIMIT 1) AS due, romulus.clock(), EXISTS (SELECT 1 FROM romulus.workers WHERE id = $5 AND NOT dead) "
+    "FROM unnest($2::text[]) p (pool) ORDER BY due"
+)
+NEXT: Final[LiteralString] = f"{NEXT_OF}<>{EARLIEST}"
+NEXT_QUEUED: Final[LiteralString] = f"{NEXT_OF}={EARLIEST}"
+LOCK_OF: Final[LiteralString] = f"SELECT o.key FROM romulus.operations o WHERE {FITTING} AND o.pool = $2 AND o.state "
+FIRST: Final[LiteralString] = " 'queued' AND o.due <= $5 ORDER BY o.due, o.key LIMIT $6 FOR UPDATE SKIP LOCKED"
+LOCK_DUE: Final[LiteralString] = f"{LOCK_OF}<>{FIRST}"
+LOCK_QUEUED: Final[LiteralString] = f"{LOCK_OF}={FIRST}"
+# Of all pools: few are overdue, or nobody would settle any.
+UNSERVED: Final[LiteralString] = (
+    f"SELECT {OPERATION} {FROM} WHERE o.namespace = $1 AND o.due IS NOT NULL AND o.state <> 'queued' AND o.state <> 'held' "
+    "AND o.due <= (SELECT romulus.clock()) - $2::bigint AND NOT EXISTS (SELECT 1 FROM unnest($3::text[], $4::text[], $5::boolean[]) "
+    "s (pool, name, looks) WHERE s.pool = o.pool AND s.name = o.name AND (NOT o.has_lookup OR s.looks)) ORDER BY o.key LIMIT $6"
 )
 TAKE: Final[LiteralString] = (
     "UPDATE romulus.operations SET owner = $2, fence = greatest(fence + 1, $3), by_run = false, due = NULL, updated_at = $3 "
@@ -149,6 +187,9 @@ REOPEN: Final[LiteralString] = (
 # ---- reads
 ONE: Final[LiteralString] = f"SELECT {OPERATION} {FROM} WHERE o.namespace = $1 AND o.id = $2"
 AWAITED: Final[LiteralString] = f"SELECT {OPERATION} {FROM} WHERE o.run = $1 AND o.generation = $2 AND o.awaited ORDER BY o.seq"
+OPEN: Final[LiteralString] = (
+    f"SELECT {OPERATION} {FROM} WHERE o.run = $1 AND o.generation = $2 AND o.state IN ('armed', 'unknown', 'resend', 'held') ORDER BY o.seq"
+)
 LISTED: Final[LiteralString] = (
     f"SELECT {OPERATION} {FROM} WHERE o.namespace = $1 AND o.key > $2 AND ($3::text IS NULL OR o.state = $3) "
     "AND ($4::bigint IS NULL OR o.run = $4) ORDER BY o.key LIMIT $5"
@@ -216,10 +257,11 @@ def _for_review(t: Transition) -> bool:
 
 def _intent(t: Transition, i: Any) -> Row:
     armed = i.state is OperationState.ARMED
+    pooled = i.pool != DEFAULT_POOL and i.state is OperationState.QUEUED
     return (
         i.id, *generation_parts(t.generation), i.seq, i.name, i.digest, i.arguments, i.protocol.idempotent, i.protocol.key_lifetime,
         i.protocol.settle, i.protocol.timeout, i.protocol.has_lookup, i.state.value, armed, t.owner if armed else None, t.fence,
-        i.may_leave_until, i.since,
+        i.may_leave_until, i.pool, pooled, i.position, i.since,
     )  # fmt: skip
 
 
@@ -230,29 +272,60 @@ def _columns(rows: Sequence[Row]) -> list[list[Any]]:
 # ---- settling ---------------------------------------------------------------------------------------
 
 
-async def nothing_to_take(session: Session, owner: str, namespace: str, names: Sequence[str]) -> TakenOperations | None:
+async def nothing_to_take(session: Session, owner: str, namespace: str, serves: OperationsServed) -> TakenOperations | None:
     """Return the answer where nothing is due and no claim is over; None: there is something to do."""
-    row = await session.row("operations.next", NEXT, namespace, list(names), owner)
-    assert row is not None
-    if (row[0] is not None and row[0] <= row[1]) or await session.rows("operations.lost", LOST):
-        return None
-    return TakenOperations((), row[0])
+    seen = await _look(session, NEXT, owner, namespace, serves)
+    return None if seen.is_due or await session.rows("operations.lost", LOST) else TakenOperations((), seen.next)
 
 
-async def take(session: Session, owner: str, namespace: str, names: Sequence[str], limit: int, lost: OperationState) -> TakenOperations:
+async def nothing_queued(session: Session, owner: str, namespace: str, serves: OperationsServed) -> TakenOperations | None:
+    """Return the answer where nothing is due of what is queued; None: something is."""
+    seen = await _look(session, NEXT_QUEUED, owner, namespace, serves)
+    return None if seen.is_due else TakenOperations((), seen.next)
+
+
+async def take(session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState) -> TakenOperations:
     """Claim due operations inside the open transaction; see `Store.take_operations`."""
     over = [key for (key,) in await session.rows("operations.over", LOCK_LOST)]
     if over:
         await session.rows("operations.note_lost", NOTE_LOST, over, lost.value)
         await session.rows("operations.give_up", GIVE_UP, over, lost.value)
-    row = await session.row("operations.next", NEXT, namespace, list(names), owner)
-    assert row is not None
-    _, now, live = row
-    keys = [key for (key,) in await session.rows("operations.due", LOCK_DUE, namespace, list(names), now, limit)] if live else []
+    return await _claimed(session, owner, namespace, serves, limit, NEXT, LOCK_DUE)
+
+
+async def take_queued(session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int) -> TakenOperations:
+    """Claim operations that are queued in pools inside the open transaction; see `Store.take_queued`."""
+    return await _claimed(session, owner, namespace, serves, limit, NEXT_QUEUED, LOCK_QUEUED)
+
+
+async def unserved(
+    session: Session, namespace: str, served: Sequence[tuple[str, str, bool]], overdue: int, limit: int
+) -> list[OperationRow]:  # fmt: skip
+    """Return what nobody can settle; see `Store.unserved_operations`."""
+    columns = [[each[place] for each in served] for place in range(3)]
+    return [operation_of(row) for row in await session.rows("operations.unserved", UNSERVED, namespace, overdue, *columns, limit)]
+
+
+async def _look(session: Session, following: LiteralString, owner: str, namespace: str, serves: OperationsServed) -> Look:
+    given = (namespace, list(serves.pools), list(serves.names), list(serves.lookups), owner)
+    rows = await session.rows("operations.next", following, *given)
+    due = [(pool, due) for pool, due, *_ in rows if due is not None]
+    return Look(due, *rows[0][2:]) if rows else Look([], 0, live=False)
+
+
+async def _claimed(
+    session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int, following: LiteralString, lock: LiteralString
+) -> TakenOperations:  # fmt: skip
+    seen = await _look(session, following, owner, namespace, serves)
+    keys: list[int] = []
+    for pool, due in seen.due if seen.live else ():
+        if due <= seen.now and len(keys) < limit:
+            given = (namespace, pool, list(serves.names), list(serves.lookups), seen.now, limit - len(keys))
+            keys += [key for (key,) in await session.rows("operations.due", lock, *given)]
     if keys:
-        await session.rows("operations.take", TAKE, keys, owner, now)
+        await session.rows("operations.take", TAKE, keys, owner, seen.now)
     rows = [operation_of(found) for found in await session.rows("operations.taken", TAKEN, keys)] if keys else []
-    return TakenOperations(rows, await session.value("operations.next", NEXT, namespace, list(names), owner))
+    return TakenOperations(rows, (await _look(session, following, owner, namespace, serves)).next)
 
 
 async def report(session: Session, asked: Sequence[Ask]) -> list[Decided | None]:
@@ -318,6 +391,11 @@ async def of_generation(session: Session, generation: int) -> list[OperationRow]
     return [operation_of(row) for row in await session.rows("operations.awaited", AWAITED, *generation_parts(generation))]
 
 
+async def open_of(session: Session, generation: int) -> list[OperationRow]:
+    """Return the operations of *generation* that may have been sent and are not settled, in command order."""
+    return [operation_of(row) for row in await session.rows("operations.open", OPEN, *generation_parts(generation))]
+
+
 async def listed(
     session: Session, namespace: str, state: OperationState | None, run: int | None, after: str | None, limit: int
 ) -> Listed[OperationRow]:
@@ -333,5 +411,5 @@ async def notes(session: Session, key: int) -> list[OperationNote]:
 
 def operation_of(row: Row) -> OperationRow:
     """Return the operation of a row of `OPERATION`."""
-    values: list[Any] = [*row[:12], Protocol(*row[12:17]), OperationState(row[17]), *row[18:]]
+    values: list[Any] = [*row[:13], Protocol(*row[13:18]), OperationState(row[18]), *row[19:]]
     return OperationRow(*values)

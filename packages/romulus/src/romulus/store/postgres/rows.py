@@ -29,7 +29,7 @@ GENERATION: Final[LiteralString] = (
 GENERATION_COLUMNS: Final = 13
 ENTRY: Final[LiteralString] = "position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition"
 WORKER: Final[LiteralString] = (
-    "id, namespace, name, host, boot, pid, pid_start, pid_namespace, workflows, pools, concurrency, "
+    "id, namespace, name, host, boot, pid, pid_start, pid_namespace, workflows, pools, operations, concurrency, "
     "started_at, renewed_at, lease_until, dead, stopping"
 )
 # The messages of a run `r`: what a child told belongs to the command of the current generation that has it, or waits for one.
@@ -96,7 +96,7 @@ def entry_of(row: Row) -> Entry:
 
 def worker_of(row: Row) -> WorkerRow:
     """Return the worker of a row that begins with `WORKER`."""
-    return WorkerRow(*row[:16])
+    return WorkerRow(*row[:17])
 
 
 def _wait_of(row: Row) -> OpenWait:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-VERSION: Final = 2
+VERSION: Final = 3
 COMPATIBLE: Final = 1  # the oldest schema version whose release still works on this one
 GENERATION_BITS: Final = 24  # of a generation's key: the rest is the run's key
 
@@ -146,4 +146,17 @@ RESTORING: Final[tuple[LiteralString, ...]] = (
     "CREATE TABLE romulus.doubts (run bigint NOT NULL PRIMARY KEY, since bigint NOT NULL, restored_at bigint NOT NULL)",
     # Operations whose first send is none that their row knows: it may have been made before a restore.
     "CREATE TABLE romulus.doubted (operation bigint NOT NULL PRIMARY KEY)",
+)
+
+# Schema 3: operations that workers of a pool send and settle.
+POOLED_OPERATIONS: Final[tuple[LiteralString, ...]] = (
+    "ALTER TABLE romulus.operations ADD COLUMN pool text NOT NULL DEFAULT 'default'",
+    # Entries that the code had seen when it asked: a fork from there on would ask again.
+    "ALTER TABLE romulus.operations ADD COLUMN position integer NOT NULL DEFAULT 0",
+    # `due` is set, too, while an operation is queued in a pool and nobody has claimed it; those are kept out of the settlers' way.
+    "DROP INDEX romulus.operations_due",
+    "CREATE INDEX operations_due ON romulus.operations (namespace, pool, due) WHERE due IS NOT NULL AND state <> 'queued'",
+    "CREATE INDEX operations_queued ON romulus.operations (namespace, pool, due) WHERE due IS NOT NULL AND state = 'queued'",
+    # What each worker has the code of: [[name, whether it has a lookup], …].
+    "ALTER TABLE romulus.workers ADD COLUMN operations text NOT NULL DEFAULT '[]'",
 )

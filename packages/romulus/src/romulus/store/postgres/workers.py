@@ -20,7 +20,7 @@ Serve: TypeAlias = tuple[str, str, str]
 
 KEPT_DEAD: Final = 24 * 3600 * 1_000_000  # µs a dead worker's row stays in listings
 REGISTER: Final[LiteralString] = (
-    f"INSERT INTO romulus.workers ({WORKER}) SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, now, now, now + $13, false, $12 "
+    f"INSERT INTO romulus.workers ({WORKER}) SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, now, now, now + $14, false, $13 "
     "FROM (SELECT romulus.clock() AS now OFFSET 0) c ON CONFLICT (id) DO NOTHING"
 )
 OPERATING: Final[LiteralString] = (
@@ -70,7 +70,7 @@ REOPEN: Final[LiteralString] = (
 
 async def register(session: Session, worker: WorkerRow, lease: int) -> None:
     """Insert the worker's row with a lease of *lease* µs; again is harmless."""
-    await session.rows("worker.register", REGISTER, *astuple(worker)[:11], worker.stopping, lease)
+    await session.rows("worker.register", REGISTER, *astuple(worker)[:12], worker.stopping, lease)
     if worker.operating:
         names, versions = ([each[n] for each in worker.operating] for n in range(2))
         await session.rows("worker.operating", OPERATING, worker.namespace, names, versions)

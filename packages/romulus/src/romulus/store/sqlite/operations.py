@@ -9,9 +9,10 @@ from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.core.machine import RunStatus
 from romulus.core.operations import SETTLED, Decided, NewIntent, OperationNote, OperationRow, OperationState, Protocol, Report
+from romulus.core.pools import DEFAULT_POOL
 from romulus.core.record import About, HoldKind
 from romulus.core.transition import Transition
-from romulus.store.contract import Listed, TakenOperations
+from romulus.store.contract import Listed, OperationsServed, TakenOperations
 
 from .bulk import Bulk
 from .reading import page, position
@@ -20,24 +21,25 @@ from .session import Session
 
 Decide: TypeAlias = Callable[[OperationRow, Report, int], Decided]
 Ask: TypeAlias = tuple[Report, Decide, RunStatus]
+Fitting: TypeAlias = tuple[str, str, str, str]  # namespace, pool, names and those with a lookup (JSON)
 
 # In the order of `operation_of`.
 OPERATION: Final[LiteralString] = (
-    "o.key, o.id, o.namespace, o.run, r.id, r.workflow, r.version, o.generation, o.seq, o.name, o.digest, hex(o.arguments), o.idempotent, "
-    "o.key_lifetime, o.settle, o.timeout, o.has_lookup, o.state, o.sends, o.owner, o.fence, o.by_run, o.first_sent_at, o.may_leave_until, "
-    "o.due, o.looks, o.cleared, o.seen_applied, o.awaited, o.hold_reason, o.failed, hex(o.body), o.created_at, o.updated_at, o.ended_at, "
-    "EXISTS (SELECT 1 FROM doubted WHERE operation = o.key)"
+    "o.key, o.id, o.namespace, o.run, r.id, r.workflow, r.version, o.generation, o.seq, o.name, o.digest, hex(o.arguments), o.pool, "
+    "o.idempotent, o.key_lifetime, o.settle, o.timeout, o.has_lookup, o.state, o.sends, o.owner, o.fence, o.by_run, o.first_sent_at, "
+    "o.may_leave_until, o.due, o.looks, o.cleared, o.seen_applied, o.awaited, o.hold_reason, o.failed, hex(o.body), o.created_at, "
+    "o.updated_at, o.ended_at, EXISTS (SELECT 1 FROM doubted WHERE operation = o.key), o.position"
 )
 NOTE: Final[LiteralString] = "at, kind, who, state, detail, hex(body)"
 INTENTS: Final = Bulk(
     "apply.intents",
     "INSERT INTO operations (id, namespace, run, generation, seq, name, digest, arguments, idempotent, key_lifetime, settle, timeout, "
     "has_lookup, state, sends, owner, fence, by_run, first_sent_at, may_leave_until, due, looks, cleared, seen_applied, awaited, "
-    "hold_reason, failed, body, created_at, updated_at, ended_at) "
+    "hold_reason, failed, body, created_at, updated_at, ended_at, pool, position) "
     "SELECT t.column4, r.namespace, t.column1, t.column2, t.column3, t.column5, t.column6, t.column7, t.column8, t.column9, t.column10, "
-    "t.column11, t.column12, t.column13, t.column14, t.column15, t.column16, 1, t.column17, t.column18, t.column20, 0, 0, 0, 1, '', 0, "
-    "X'', t.column19, t.column19, NULL FROM (",
-    20,
+    "t.column11, t.column12, t.column13, t.column14, t.column15, t.column16, t.column23, t.column17, t.column18, t.column21, "
+    "0, 0, 0, 1, '', 0, X'', t.column19, t.column19, NULL, t.column20, t.column22 FROM (",
+    23,
     ") AS t CROSS JOIN runs r ON r.key = t.column1 WHERE true ON CONFLICT (generation, seq) DO UPDATE SET state = excluded.state, "
     "sends = excluded.sends, owner = excluded.owner, fence = excluded.fence, by_run = 1, first_sent_at = excluded.first_sent_at, "
     "may_leave_until = excluded.may_leave_until, updated_at = excluded.updated_at WHERE operations.state = 'queued'",
@@ -72,6 +74,7 @@ FORSAKE: Final = (
 )
 LEAVE: Final = (
     "UPDATE operations SET awaited = 0, state = CASE state WHEN 'queued' THEN 'withdrawn' ELSE state END, "
+    "owner = CASE state WHEN 'queued' THEN NULL ELSE owner END, due = CASE state WHEN 'queued' THEN NULL ELSE due END, "
     "ended_at = CASE state WHEN 'queued' THEN ?2 ELSE ended_at END, updated_at = ?2 "
     "WHERE generation IN (SELECT value FROM json_each(?1)) AND awaited"
 )
@@ -89,22 +92,43 @@ GIVE_UP: Final = (
     "UPDATE operations SET state = CASE state WHEN 'armed' THEN ?3 ELSE state END, owner = NULL, due = ?2, updated_at = ?2 "
     "WHERE key IN (SELECT value FROM json_each(?1))"
 )
-FITTING: Final[LiteralString] = "namespace = ?1 AND due IS NOT NULL AND name IN (SELECT value FROM json_each(?2))"
-NEXT: Final[LiteralString] = f"SELECT due FROM operations INDEXED BY operations_due WHERE {FITTING} ORDER BY due LIMIT 1"
-TAKE: Final[LiteralString] = (
-    "UPDATE operations SET owner = ?3, fence = max(fence + 1, ?4), by_run = 0, due = NULL, updated_at = ?4 WHERE key IN "
-    f"(SELECT key FROM operations INDEXED BY operations_due WHERE {FITTING} AND due <= ?4 ORDER BY due LIMIT ?5) RETURNING key"
+# Bindings: 1 namespace, 2 pool, 3 names and 4 those with a lookup (JSON). Each pool is asked for on its own: the index orders its rows.
+FITTING: Final[LiteralString] = (
+    "namespace = ?1 AND pool = ?2 AND due IS NOT NULL AND name IN (SELECT value FROM json_each(?3)) "
+    "AND (NOT has_lookup OR name IN (SELECT value FROM json_each(?4)))"
 )
+DUE: Final[LiteralString] = f"operations INDEXED BY operations_due WHERE {FITTING} AND state <> 'queued'"
+QUEUED: Final[LiteralString] = f"operations INDEXED BY operations_queued WHERE {FITTING} AND state = 'queued'"
+CLAIM: Final[LiteralString] = (
+    "UPDATE operations SET owner = ?5, fence = max(fence + 1, ?6), by_run = 0, due = NULL, updated_at = ?6 WHERE key IN (SELECT key FROM "
+)
+FIRST: Final[LiteralString] = " AND due <= ?6 ORDER BY due LIMIT ?7) RETURNING key"
+NEXT: Final[LiteralString] = f"SELECT due FROM {DUE} ORDER BY due LIMIT 1"
+TAKE: Final[LiteralString] = f"{CLAIM}{DUE}{FIRST}"
+NEXT_QUEUED: Final[LiteralString] = f"SELECT due FROM {QUEUED} ORDER BY due LIMIT 1"
+TAKE_QUEUED: Final[LiteralString] = f"{CLAIM}{QUEUED}{FIRST}"
 FROM: Final[LiteralString] = "operations o CROSS JOIN runs r ON r.key = o.run"
 TAKEN: Final = gathered(OPERATION, f"FROM json_each(?) t CROSS JOIN {FROM} WHERE o.key = t.value")
 ONE: Final[LiteralString] = f"SELECT json_array({OPERATION}) FROM {FROM} WHERE o.id = ? AND o.namespace = ?"
 OF_GENERATION: Final = gathered(
     OPERATION, "FROM (SELECT * FROM operations WHERE generation = ? AND awaited ORDER BY seq) o CROSS JOIN runs r ON r.key = o.run"
 )
+OPEN: Final = gathered(
+    OPERATION,
+    "FROM (SELECT * FROM operations WHERE generation = ? AND state IN ('armed', 'unknown', 'resend', 'held') ORDER BY seq) o "
+    "CROSS JOIN runs r ON r.key = o.run",
+)
 LISTED: Final = gathered(
     OPERATION,
     "FROM (SELECT * FROM operations WHERE namespace = ?1 AND key > ?2 AND (?3 IS NULL OR state = ?3) AND (?4 IS NULL OR run = ?4) "
     "ORDER BY key LIMIT ?5) o CROSS JOIN runs r ON r.key = o.run",
+)
+# Bindings: 1 namespace, 2 due until, 3 what is served (JSON), 4 limit. Of all pools: few are overdue, or nobody would settle any.
+UNSERVED: Final = gathered(
+    OPERATION,
+    "FROM (SELECT * FROM operations INDEXED BY operations_due WHERE namespace = ?1 AND due IS NOT NULL AND state <> 'queued' "
+    "AND state <> 'held' AND due <= ?2 AND NOT EXISTS (SELECT 1 FROM json_each(?3) s WHERE s.value ->> 0 = pool AND s.value ->> 1 = name "
+    "AND (NOT has_lookup OR s.value ->> 2)) ORDER BY key LIMIT ?4) o CROSS JOIN runs r ON r.key = o.run",
 )
 BECOMES: Final = (
     "UPDATE operations SET state = ?2, sends = ?3, owner = ?4, fence = ?5, first_sent_at = ?6, may_leave_until = ?7, due = ?8, looks = ?9, "
@@ -144,14 +168,19 @@ def _intend(session: Session, transitions: Sequence[Transition], now: int) -> bo
     rows = [
         (
             t.run, t.generation, i.seq, i.id, i.name, i.digest, i.arguments, i.protocol.idempotent, i.protocol.key_lifetime,
-            i.protocol.settle, i.protocol.timeout, i.protocol.has_lookup, i.state, *_claim(t, i, now), i.may_leave_until, now,
-            None if i.since is None else now,
+            i.protocol.settle, i.protocol.timeout, i.protocol.has_lookup, i.state, *_claim(t, i, now), i.may_leave_until, now, i.pool,
+            now if _is_pooled(i) or i.since is not None else None, i.position, not _is_pooled(i),
         )
         for t in transitions for i in t.intents
     ]  # fmt: skip
     written = INTENTS.write(session, rows)
     DOUBTED.write(session, [(t.generation, i.seq) for t in transitions for i in t.intents if i.since is not None])
     return written == len(rows)
+
+
+def _is_pooled(i: NewIntent) -> bool:
+    """Return whether workers of a pool are to send it."""
+    return i.pool != DEFAULT_POOL and i.state is OperationState.QUEUED
 
 
 def _claim(t: Transition, i: NewIntent, now: int) -> tuple[int, str | None, int, int | None]:
@@ -181,14 +210,29 @@ def _mark(session: Session, transitions: Sequence[Transition], now: int) -> bool
 
 
 def take(
-    session: Session, owner: str, namespace: str, names: Sequence[str], limit: int, lost: OperationState
+    session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState
 ) -> TakenOperations:  # fmt: skip
     """Claim due operations; see `Store.take_operations`. No lock is taken while nothing is due and no claim is over."""
-    fitting = (namespace, json.dumps(list(names)))
-    over, due = session.read(lambda s: (s.run("operations.lost", LOST), s.value("operations.next", NEXT, fitting)))
-    if not over and (due is None or due > session.host.wall()):
-        return TakenOperations((), due)
+    fitting = _fitting(namespace, serves)
+    over, due = session.read(lambda s: (s.run("operations.lost", LOST), _next(s, NEXT, fitting)))
+    if not over and not _is_due(session, due):
+        return TakenOperations((), due[0][0] if due else None)
     return session.write(lambda s, now: _take(s, owner, fitting, limit, lost, now))
+
+
+def take_queued(session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int) -> TakenOperations:
+    """Claim operations that are queued in pools; see `Store.take_queued`. No lock is taken while nothing is due."""
+    fitting = _fitting(namespace, serves)
+    due = session.read(lambda s: _next(s, NEXT_QUEUED, fitting))
+    if not _is_due(session, due):
+        return TakenOperations((), due[0][0] if due else None)
+    return session.write(lambda s, now: _claimed(s, owner, fitting, limit, now, NEXT_QUEUED, TAKE_QUEUED))
+
+
+def unserved(session: Session, namespace: str, served: Sequence[tuple[str, str, bool]], overdue: int, limit: int) -> list[OperationRow]:
+    """Return what nobody can settle; see `Store.unserved_operations`."""
+    given = (namespace, session.host.wall() - overdue, json.dumps(list(served)), limit)
+    return session.read(lambda s: read_all(s, "operations.unserved", UNSERVED, given, operation_of))
 
 
 def report(session: Session, asked: Sequence[Ask], now: int) -> list[Decided | None]:
@@ -196,14 +240,36 @@ def report(session: Session, asked: Sequence[Ask], now: int) -> list[Decided | N
     return [_report(session, report, decide, to, now) for report, decide, to in asked]
 
 
-def _take(session: Session, owner: str, fitting: tuple[str, str], limit: int, lost: OperationState, now: int) -> TakenOperations:
+def _fitting(namespace: str, serves: OperationsServed) -> list[Fitting]:
+    names, lookups = json.dumps(list(serves.names)), json.dumps(list(serves.lookups))
+    return [(namespace, pool, names, lookups) for pool in serves.pools]
+
+
+def _next(session: Session, sql: str, fitting: Sequence[Fitting]) -> list[tuple[int, Fitting]]:
+    """Return when the next operation of each pool is due, the pool with the earliest first; those without any are left out."""
+    found = [(session.value("operations.next", sql, pool), pool) for pool in fitting]
+    return sorted((due, pool) for due, pool in found if due is not None)
+
+
+def _is_due(session: Session, due: Sequence[tuple[int, Fitting]]) -> bool:
+    return bool(due) and due[0][0] <= session.host.wall()
+
+
+def _take(session: Session, owner: str, fitting: Sequence[Fitting], limit: int, lost: OperationState, now: int) -> TakenOperations:
     over = json.dumps([key for (key,) in session.run("operations.over", LOST)])
     session.run("operations.note_lost", NOTE_LOST, (over, now, lost))
     session.run("operations.give_up", GIVE_UP, (over, now, lost))
+    return _claimed(session, owner, fitting, limit, now, NEXT, TAKE)
+
+
+def _claimed(session: Session, owner: str, fitting: Sequence[Fitting], limit: int, now: int, following: str, take: str) -> TakenOperations:
     live = session.run("operations.live", "SELECT 1 FROM workers WHERE id = ? AND NOT dead", (owner,))
-    keys = [key for (key,) in session.run("operations.take", TAKE, (*fitting, owner, now, limit if live else 0))]
+    keys: list[int] = []
+    for _, pool in _next(session, following, fitting) if live else ():
+        keys += [key for (key,) in session.run("operations.take", take, (*pool, owner, now, limit - len(keys)))]
     rows = read_all(session, "operations.taken", TAKEN, (json.dumps(keys),), operation_of)
-    return TakenOperations(rows, session.value("operations.next", NEXT, fitting))
+    left = _next(session, following, fitting)
+    return TakenOperations(rows, left[0][0] if left else None)
 
 
 def _report(session: Session, given: Report, decide: Decide, to: RunStatus, now: int) -> Decided | None:
@@ -266,6 +332,11 @@ def of_generation(session: Session, generation: int) -> list[OperationRow]:
     return read_all(session, "operations.awaited", OF_GENERATION, (generation,), operation_of)
 
 
+def open_of(session: Session, generation: int) -> list[OperationRow]:
+    """Return the operations of *generation* that may have been sent and are not settled, in command order."""
+    return read_all(session, "operations.open", OPEN, (generation,), operation_of)
+
+
 def listed(
     session: Session, namespace: str, state: OperationState | None, run: int | None, after: str | None, limit: int
 ) -> Listed[OperationRow]:  # fmt: skip
@@ -289,13 +360,13 @@ def note_of(row: Sequence[Any]) -> OperationNote:
 def operation_of(row: Sequence[Any]) -> OperationRow:
     """Return the operation of a row of `OPERATION`."""
     (
-        key, operation_id, namespace, run, run_id, workflow, version, generation, seq, name, digest, arguments, idempotent, lifetime,
+        key, operation_id, namespace, run, run_id, workflow, version, generation, seq, name, digest, arguments, pool, idempotent, lifetime,
         settle, timeout, has_lookup, state, sends, owner, fence, by_run, first, leave, due, looks, cleared, seen, awaited, reason, failed,
-        body, created, updated, ended, doubted,
+        body, created, updated, ended, doubted, position,
     ) = row  # fmt: skip
     return OperationRow(
-        key, operation_id, namespace, run, run_id, workflow, version, generation, seq, name, digest, bytes.fromhex(arguments),
+        key, operation_id, namespace, run, run_id, workflow, version, generation, seq, name, digest, bytes.fromhex(arguments), pool,
         Protocol(idempotent == 1, lifetime, settle, timeout, has_lookup == 1), OperationState(state), sends, owner, fence, by_run == 1,
         first, leave, due, looks, cleared == 1, seen == 1, awaited == 1, reason, failed == 1, bytes.fromhex(body), created, updated, ended,
-        doubted == 1,
+        doubted == 1, position,
     )  # fmt: skip

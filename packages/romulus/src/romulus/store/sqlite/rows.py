@@ -41,7 +41,7 @@ WAIT: Final[LiteralString] = (
 MESSAGE: Final[LiteralString] = "key, about, seq, failed, hex(body), info"
 INBOX_READ: Final[LiteralString] = "500"  # messages read with a record: `contract.INBOX_MAX`
 WORKER: Final[LiteralString] = (
-    "id, namespace, name, host, boot, pid, pid_start, pid_namespace, workflows, pools, concurrency, "
+    "id, namespace, name, host, boot, pid, pid_start, pid_namespace, workflows, pools, operations, concurrency, "
     "started_at, renewed_at, lease_until, dead, stopping"
 )
 RECORD: Final[LiteralString] = (

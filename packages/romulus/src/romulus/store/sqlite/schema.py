@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 APPLICATION_ID: Final = 0x526F6D75  # "Romu" in the file's header
-VERSION: Final = 2
+VERSION: Final = 3
 
 
 TABLES: Final[tuple[LiteralString, ...]] = (
@@ -126,4 +126,17 @@ RESTORING: Final[tuple[LiteralString, ...]] = (
     "CREATE TABLE doubts (run INTEGER PRIMARY KEY, since INTEGER NOT NULL, restored_at INTEGER NOT NULL) STRICT",
     # Operations whose first send is none that their row knows: it may have been made before a restore.
     "CREATE TABLE doubted (operation INTEGER PRIMARY KEY) STRICT",
+)
+
+# Schema 3: operations that workers of a pool send and settle.
+POOLED_OPERATIONS: Final[tuple[LiteralString, ...]] = (
+    "ALTER TABLE operations ADD COLUMN pool TEXT NOT NULL DEFAULT 'default'",
+    # Entries that the code had seen when it asked: a fork from there on would ask again.
+    "ALTER TABLE operations ADD COLUMN position INTEGER NOT NULL DEFAULT 0",
+    # `due` is set, too, while an operation is queued in a pool and nobody has claimed it; those are kept out of the settlers' way.
+    "DROP INDEX operations_due",
+    "CREATE INDEX operations_due ON operations (namespace, pool, due) WHERE due IS NOT NULL AND state <> 'queued'",
+    "CREATE INDEX operations_queued ON operations (namespace, pool, due) WHERE due IS NOT NULL AND state = 'queued'",
+    # What each worker has the code of: [[name, whether it has a lookup], …].
+    "ALTER TABLE workers ADD COLUMN operations TEXT NOT NULL DEFAULT '[]'",
 )

@@ -22,6 +22,7 @@ from romulus.store.contract import (
     Freed,
     Lease,
     Listed,
+    OperationsServed,
     Owned,
     RunFilter,
     Store,
@@ -232,9 +233,25 @@ class SQLiteStore:
         """Return the operations that a generation awaits."""
         return await self._read_far(lambda s: operations.of_generation(s, generation))
 
-    async def take_operations(self, owner: str, namespace: str, names: Sequence[str], limit: int, lost: OperationState) -> TakenOperations:
+    async def open_operations(self, generation: int) -> Sequence[OperationRow]:
+        """Return the operations of a generation that are not settled."""
+        return await self._read_far(lambda s: operations.open_of(s, generation))
+
+    async def take_operations(
+        self, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState
+    ) -> TakenOperations:  # fmt: skip
         """Claim due operations."""
-        return await self._writer.run(lambda s: operations.take(s, owner, namespace, names, limit, lost))
+        return await self._writer.run(lambda s: operations.take(s, owner, namespace, serves, limit, lost))
+
+    async def take_queued(self, owner: str, namespace: str, serves: OperationsServed, limit: int) -> TakenOperations:
+        """Claim operations that are queued in pools."""
+        return await self._writer.run(lambda s: operations.take_queued(s, owner, namespace, serves, limit))
+
+    async def unserved_operations(
+        self, namespace: str, served: Sequence[tuple[str, str, bool]], overdue: int, limit: int
+    ) -> Sequence[OperationRow]:  # fmt: skip
+        """Return operations that nobody can settle."""
+        return await self._read_far(lambda s: operations.unserved(s, namespace, served, overdue, limit))
 
     async def report(self, reports: Sequence[Report], decide: DecideOperation, to: RunStatus) -> Sequence[Decided | None]:
         """Let *decide* say what reports make of their operations."""

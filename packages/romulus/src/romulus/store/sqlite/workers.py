@@ -24,7 +24,7 @@ from .session import Session
 Serve: TypeAlias = tuple[str, str, str]
 
 KEPT_DEAD: Final = 24 * 3600 * 1_000_000  # µs a dead worker's row stays in listings
-INSERT: Final[LiteralString] = f"INSERT INTO workers ({WORKER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+INSERT: Final[LiteralString] = f"INSERT INTO workers ({WORKER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 RENEW: Final[LiteralString] = "UPDATE workers SET lease_until = ?, renewed_at = ? WHERE id = ? AND NOT dead"
 MARK: Final[LiteralString] = "UPDATE workers SET dead = 1 WHERE id = ? AND NOT dead AND lease_until = ?"
 # Owners of runs, each found by one step in the index; those without a live row are dead or were never known here.
@@ -86,7 +86,7 @@ class SQLiteLease:
 def register(session: Session, worker: WorkerRow, lease: int, now: int) -> int:
     """Insert the worker's row inside the open transaction and return when its lease ends (monotonic clock)."""
     until = session.host.monotonic() + lease
-    row = astuple(worker)[:11]
+    row = astuple(worker)[:12]
     session.run("worker.register", INSERT, (*row, now, now, until, False, worker.stopping))
     for workflow, version in worker.operating:
         session.run("worker.operating", "INSERT OR IGNORE INTO operating VALUES (?, ?, ?)", (worker.namespace, workflow, version))

@@ -29,6 +29,7 @@ WRITES = frozenset(
         "mark_dead",
         "deregister",
         "take_operations",
+        "take_queued",
         "report",
     }
 )

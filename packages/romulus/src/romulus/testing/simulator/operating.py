@@ -20,6 +20,7 @@ from .programs import Author
 from .provider import Provider, Standing, provide, with_writes
 from .scenario import Action, Scenario, draw_rates
 from .stage import Stage
+from .steps import BOTH
 from .world import World
 
 SURE_AFTER: Final = 30 * SECOND  # virtual µs after which nothing that was begun can still arrive
@@ -30,6 +31,7 @@ class Reviewing(Stage):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
+        self.pools = BOTH
         wall = lambda: EPOCH + world.loop.now + world.clock_shift  # noqa: E731
         self.provider = Provider(lambda: world.loop.now, wall, lambda: world.loop.current, self.look)
         provide(self.provider)
@@ -100,6 +102,12 @@ class Operating(Reviewing, Scenario):
             self._count += 1
             author = Author(self.world.fork_random(), f"r{self._count}.", variants=False)
             await self.people.start(f"run{self._count}", with_writes(self.random, author.program()), **self._options())
+
+    async def boot(self) -> None:
+        """Start a worker; some serve the pool only, some the runs only."""
+        if len(self.living()) < 3:
+            pools = self.random.choice((BOTH, BOTH, BOTH[:1], BOTH[1:]))
+            self.servers.append(await self.world.boot_worker(self.random.choice(self.variants), self.random.choice((1, 2, 20)), pools))
 
     def _actions(self) -> dict[Action, int]:
         return super()._actions() | {self.review: 3}

@@ -15,6 +15,7 @@ from romulus.core.retry import Retry
 
 from .process import SimProcess
 from .programs import Node
+from .steps import POOL
 
 SETTLE: Final = 400_000  # µs that a write may take to show in lookups
 SHOWS: Final = 300_000  # µs that it takes
@@ -187,7 +188,19 @@ async def fading(op: Operation, label: str, ways: list[str], silent: int, millis
     return await send(op, label, ways, millis, keyed=LIFETIME)
 
 
-OPERATIONS: Final = {"looked_up": looked_up, "keyed": keyed, "both": both, "blind": blind, "fading": fading}
+@operation(timeout=TIMEOUT / 1_000_000, settle=SETTLE / 1_000_000, retry=RETRY, lookup_retry=RETRY, pool=POOL)
+async def pooled(op: Operation, label: str, ways: list[str], silent: int, millis: int) -> str:
+    """A provider that can be asked, by workers of a pool only."""
+    return await send(op, label, ways, millis)
+
+
+@pooled.lookup
+async def find_pooled(op: Operation, label: str, ways: list[str], silent: int, millis: int) -> LookupResult[str]:
+    """Ask it."""
+    return find(op, silent)
+
+
+OPERATIONS: Final = {"looked_up": looked_up, "keyed": keyed, "both": both, "blind": blind, "fading": fading, "pooled": pooled}
 
 
 def _is_node(part: Any) -> TypeGuard[Node]:

@@ -16,10 +16,9 @@ from .programs import FAILS, Author, Node
 from .scenario import Action, Scenario, draw_rates
 from .seed import Verdict, run_world
 from .stage import Stage
-from .steps import POOL, POOLED_KINDS
+from .steps import BOTH, POOLED_KINDS
 from .world import World
 
-BOTH: Final = ("default", POOL)
 # How a child is started, with the ends it may come to of itself; what is left of a parent ends as that parent's end says.
 ROLES: Final = {
     "awaited": {RunStatus.SUCCEEDED, RunStatus.CANCELLED},

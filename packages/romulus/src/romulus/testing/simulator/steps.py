@@ -14,6 +14,7 @@ ATTEMPTS = 3
 SHORT = Retry(max_attempts=ATTEMPTS, initial=0.2, max_delay=2.0)
 TIMEOUT_S = 1.5
 POOL = "far"
+BOTH = ("default", POOL)
 LATE_S = 60.0  # how long a body sleeps that is to run into its timeout
 
 

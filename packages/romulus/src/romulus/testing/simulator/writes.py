@@ -54,7 +54,7 @@ class OneWrite(Reviewing):
         end = world.loop.now + CALM_MAX
         while world.loop.now < end and not self.done() and not world.broken:
             if all(process.stalled_until > world.loop.now for process in self.living()):
-                self.servers.append(await world.boot_worker(VARIANTS[0], 20))
+                self.servers.append(await world.boot_worker(VARIANTS[0], 20, self.pools))
             await self._release_held()
             await nap(world, 100_000)
         await self._all_awake()

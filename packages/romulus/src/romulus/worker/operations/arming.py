@@ -25,6 +25,7 @@ from romulus.core.operations import (
     Protocol,
     after,
 )
+from romulus.core.pools import DEFAULT_POOL
 from romulus.core.record import About, AttemptRow, Entry, HoldKind, Message, Record
 from romulus.core.restoring import may_leave_until
 from romulus.worker import family, holding
@@ -51,6 +52,7 @@ class Tracked:
     recorded: bool = False  # the record has it
     may_leave_until: int = 0  # store µs, while armed
     review: str = ""  # why it waits for a person
+    pooled: bool = False  # workers of its pool send it: whether one has, only the record tells
 
     @property
     def call(self) -> OperationCall:
@@ -69,11 +71,12 @@ def issued(driver: RunDriver, command: Command) -> None:
     except SerializationError as error:
         driver.queue.append(MessageIn(Message(0, family.REFUSED, command.seq, True, dump_failure(error), "")))
         return
-    tracked = driver.operations[command.seq] = Tracked(command, sealed)
-    if driver.unsure is None:
-        driver.queued.append(command)
-    else:  # before the restore it may have come here as well, and sent it: found out before anything is sent
+    pooled = call.spec.pool is not None
+    tracked = driver.operations[command.seq] = Tracked(command, sealed, pooled=pooled)
+    if driver.unsure is not None:  # before the restore it may have come here as well, and sent it: found out before anything is sent
         tracked.state = after(tracked.state, E.DOUBT)
+    elif not pooled:
+        driver.queued.append(command)
 
 
 def armed(driver: RunDriver, draft: Draft, work: Work) -> None:
@@ -85,14 +88,15 @@ def armed(driver: RunDriver, draft: Draft, work: Work) -> None:
     _intend(driver, draft, tracked)
 
 
-def record_queued(driver: RunDriver, draft: Draft) -> None:
-    """Record the operations that found no slot, as many as one transition may have."""
+def record_queued(driver: RunDriver, draft: Draft) -> bool:
+    """Record the operations that found no slot or wait for a pool, as many as one transition may have; return whether more are left."""
     room = driver.engine.settings.turn_intents_max
     for seq, tracked in driver.operations.items():
-        if len(draft.intents) >= room:
-            return
         if not tracked.recorded and seq not in draft.intents:
+            if len(draft.intents) >= room:
+                return True
             _intend(driver, draft, tracked)
+    return False
 
 
 def withdrawn(driver: RunDriver, draft: Draft, command: Command) -> None:
@@ -119,7 +123,10 @@ def _intend(driver: RunDriver, draft: Draft, tracked: Tracked) -> None:
     spec = call.spec
     protocol = Protocol(spec.idempotent, spec.key_lifetime, spec.settle, spec.timeout, spec.extras.lookup is not None)
     leave = tracked.may_leave_until if tracked.state is S.ARMED else 0
-    intent = NewIntent(command.seq, call.id, command.name, command.digest.hex(), tracked.arguments, protocol, tracked.state, leave)
+    intent = NewIntent(
+        command.seq, call.id, command.name, command.digest.hex(), tracked.arguments, protocol, tracked.state, leave,
+        pool=spec.pool or DEFAULT_POOL, position=call.position,
+    )  # fmt: skip
     if tracked.state is S.UNKNOWN and driver.unsure is not None:
         intent.since, intent.may_leave_until = driver.unsure.since, may_leave_until(spec.timeout, driver.unsure)
     draft.intend(intent)
@@ -210,6 +217,7 @@ def _settled(driver: RunDriver, draft: Draft, delivery: OperationEnded, mark: Op
     info = json.dumps([tracked.call.id, mark.state, delivery.work.number, ""])
     failed = mark.state is not S.CONFIRMED
     entry = entry_of(driver, draft, command, delivery.body, failed=failed, attempt=delivery.work.number, info=info)
+    driver.settled_at(entry.at)
     record(driver, draft, entry, None if failed else delivery.value)
 
 
@@ -240,19 +248,32 @@ def deliver(driver: RunDriver, draft: Draft, message: Message) -> None:
     del driver.operations[message.seq]
     draft.forsaken.append(message.seq)
     attempt = int(json.loads(message.info)[2])
-    record(driver, draft, entry_of(driver, draft, command, message.body, failed=message.failed, attempt=attempt, info=message.info))
+    entry = entry_of(driver, draft, command, message.body, failed=message.failed, attempt=attempt, info=message.info)
+    driver.settled_at(entry.at)
+    record(driver, draft, entry)
 
 
 def in_review(driver: RunDriver, draft: Draft) -> Transition | None:
     """Return the hold of a run that has nothing left to do but to wait for people; None: something else may go on.
 
-    The run's own timeout and the time it has to clean up are nothing that its code could go on with.
+    Its own timeout is a cancellation: that ends the wait for an operation only where it was declared so.
     """
     reasons = [tracked.review for tracked in driver.operations.values()]
     if not reasons or not all(reasons) or driver.waits or driver.children or driver.pooled or driver.code_is_due():
         return None
+    if driver.run.deadline is not None and not driver.cancel_delivered and any(_lets_go(each) for each in driver.operations.values()):
+        return None
     more = f" ({len(reasons) - 1} more operations of this run wait for a person)" if len(reasons) > 1 else ""
     return holding.held(driver, draft, HoldKind.REVIEW, reasons[0] + more)
+
+
+def awaits_settlement(driver: RunDriver) -> bool:
+    """Return whether the code awaits an operation that may have been sent, and that no cancellation lets go of."""
+    return any(each.state is not S.QUEUED and not _lets_go(each) for each in driver.operations.values())
+
+
+def _lets_go(tracked: Tracked) -> bool:
+    return tracked.call.spec.on_cancel == "abandon"
 
 
 # ---- taking a run up --------------------------------------------------------------------------------
@@ -274,11 +295,11 @@ def take_up(driver: RunDriver, draft: Draft, record: Record) -> None:
 
 def _known(driver: RunDriver, command: Command, row: OperationRow) -> None:
     """Take over what the record says; one that an earlier claim armed is for a settler to find out about."""
-    queued = row.state is S.QUEUED
+    queued, pooled = row.state is S.QUEUED, row.pool != DEFAULT_POOL
     driver.operations[row.seq] = Tracked(
-        command, row.arguments, S.QUEUED if queued else S.UNKNOWN, recorded=True, review=row.hold_reason
+        command, row.arguments, S.QUEUED if queued else S.UNKNOWN, recorded=True, review=row.hold_reason, pooled=pooled
     )  # fmt: skip
-    if queued:
+    if queued and not pooled:
         driver.queued.append(command)
 
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import json
 import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from romulus.core.commands import OperationSpec
-from romulus.core.errors import CommitUnknown, RomulusError
+from romulus.core.errors import CommitUnknown
 from romulus.core.operations import (
-    Ending,
     OperationEvent,
     OperationRow,
     OperationState,
-    Report,
     ReportKind,
     Step,
     after,
@@ -24,13 +20,14 @@ from romulus.core.operations import (
     why_stuck,
 )
 from romulus.core.ports import Host
+from romulus.store.contract import OperationsServed
 from romulus.worker.engine import Engine
 from romulus.worker.patience import forever
 from romulus.worker.pause import pause
 
-from .asking import Asker, operation_of, run_of
+from .asking import Asker
+from .claimed import ClaimedSends
 from .pacing import Pace
-from .sending import Send, Sent
 
 if TYPE_CHECKING:
     from .telling import Operations
@@ -44,9 +41,9 @@ log = logging.getLogger("romulus.worker")
 class Settler:
     """One loop: claim what is due, work each in a task of its own, a bounded number at once."""
 
-    def __init__(self, engine: Engine, operations: Operations) -> None:
+    def __init__(self, engine: Engine, operations: Operations, serves: OperationsServed) -> None:
         self._engine, self._operations = engine, operations
-        self._names = tuple(engine.registry.operations)
+        self._serves, self._sends = serves, ClaimedSends(engine, operations)
         self._asker = Asker(engine, operations.resources)
         self._pace = Pace(engine.host, engine.settings.lookups_per_second_max)
         self._poked = asyncio.Event()
@@ -55,16 +52,15 @@ class Settler:
         self._sending: set[asyncio.Task[None]] = set()  # of those: may have sent something
 
     def start(self) -> None:
-        """Begin, unless there is nothing that could be settled here."""
-        if self._names:
-            work = forever(self._engine.host, self._engine.settings.poll, "settling operations", self._pass)
-            self._task = self._engine.host.spawn(work, name="romulus-settler")
+        """Begin, also where the code here has no operations: those of dead workers are given up for others to settle."""
+        work = forever(self._engine.host, self._engine.settings.poll, "settling operations", self._pass)
+        self._task = self._engine.host.spawn(work, name="romulus-settler")
 
     async def stop(self, grace: int = 0) -> None:
         """Settle nothing more: what is being looked up is left to others, what is being sent may end within *grace* µs."""
-        await _cancelled([task for task in (self._task, *self._working) if task is not None and task not in self._sending])
+        await cancelled([task for task in (self._task, *self._working) if task is not None and task not in self._sending])
         await within(self._engine.host, grace, self._sending)
-        await _cancelled([*self._sending])
+        await cancelled([*self._sending])
 
     def poke(self) -> None:
         """Look soon."""
@@ -88,7 +84,7 @@ class Settler:
     async def _take(self, room: int) -> None:
         engine = self._engine
         try:
-            taken = await engine.store.take_operations(engine.owner.id, engine.owner.namespace, self._names, room, LOST)
+            taken = await engine.store.take_operations(engine.owner.id, engine.owner.namespace, self._serves, room, LOST)
         except CommitUnknown:
             engine.owner.doubt()  # operations may be claimed in this worker's name that nobody here knows of
             raise
@@ -129,60 +125,17 @@ class Settler:
                 await self._send(row, spec)
             case Step.KEY:
                 due = self._engine.store.estimated_now() + spec.retry.delay(max(row.sends, 1), self._engine.random01())
-                await self._operations.report(self._report(row, ReportKind.KEY, retry_at=due))
+                await self._operations.report(self._sends.said(row, ReportKind.KEY, retry_at=due))
             case Step.HOLD:
-                await self._operations.report(self._report(row, ReportKind.STUCK, why=why_stuck(row.protocol, row.sends)))
+                await self._operations.report(self._sends.said(row, ReportKind.STUCK, why=why_stuck(row.protocol, row.sends)))
+            case Step.TAKE_UP:
+                await self._operations.report(self._sends.said(row, ReportKind.CODE_BACK))
 
     async def _send(self, row: OperationRow, spec: OperationSpec) -> None:
-        """Arm the operation, durably; then send it, after a last check of the lease."""
-        engine = self._engine
         task = asyncio.current_task()
         assert task is not None
         self._sending.add(task)
-        latest = engine.store.estimated_now() + engine.settings.lease
-        armed = await self._operations.report(self._report(row, ReportKind.ARMED, may_leave_until=latest + spec.timeout))
-        if armed is None or not armed.changed:
-            return
-        sent = await self._sent(armed.row, spec, latest)
-        await self._operations.report(self._of(row, spec, sent))
-
-    async def _sent(self, row: OperationRow, spec: OperationSpec, latest: int) -> Sent:
-        """Run the body to its end, or cut it off with the settler; it begins before *latest* (store µs) or not at all."""
-        engine = self._engine
-        try:
-            arguments = engine.registry.vault.open(row.arguments, f"arguments of operation {row.name!r}")
-        except RomulusError as error:
-            return Sent(Ending.NOT_SENT, b"", error=error)
-        ended: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
-        send = Send(
-            spec, operation_of(row), arguments, run_of(row), row.seq, contextvars.Context(),
-            may_leave=lambda: engine.owner.may_arm() and engine.store.estimated_now() < latest,
-            ended=lambda sent: None if ended.done() else ended.set_result(sent),
-            late=lambda sent: self._operations.late(send, row.fence, sent), free=_nothing,
-        )  # fmt: skip
-        self._operations.sender.begin(send)
-        try:
-            return await ended
-        finally:
-            if send.handle is not None:
-                send.handle.cancel()
-
-    def _of(self, row: OperationRow, spec: OperationSpec, sent: Sent) -> Report:
-        from .telling import KINDS
-
-        kind, now = KINDS[sent.ending], self._engine.store.estimated_now()
-        body = sent.body if kind in (ReportKind.SENT, ReportKind.REJECTED) else b""
-        again = now + spec.retry.delay(row.looks + 1, self._engine.random01()) if kind is ReportKind.NOT_SENT else now
-        return self._report(row, kind, body=body, note=sent.body, applied=sent.applied, retry_at=again)
-
-    def _report(
-        self, row: OperationRow, kind: ReportKind, *, body: bytes = b"", note: bytes = b"", applied: bool = False,
-        retry_at: int | None = None, why: str = "", may_leave_until: int = 0,
-    ) -> Report:  # fmt: skip
-        detail = json.dumps({"sends": row.sends})
-        return Report(
-            row.namespace, row.id, kind, self._engine.owner.id, row.fence, body, detail, retry_at, why, may_leave_until, note, applied
-        )  # fmt: skip
+        await self._sends.send(row, spec, _nothing)
 
 
 async def within(host: Host, limit: int, tasks: Collection[asyncio.Task[None]]) -> None:
@@ -191,14 +144,15 @@ async def within(host: Host, limit: int, tasks: Collection[asyncio.Task[None]]) 
         over = host.spawn(pause(host, limit), name="romulus-grace")
         ended = host.spawn(_all_of(tasks), name="romulus-sends")
         await asyncio.wait([over, ended], return_when=asyncio.FIRST_COMPLETED)
-        await _cancelled([over, ended])
+        await cancelled([over, ended])
 
 
 async def _all_of(tasks: Collection[asyncio.Task[None]]) -> None:
     await asyncio.wait(tasks)
 
 
-async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
+async def cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel *tasks* and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

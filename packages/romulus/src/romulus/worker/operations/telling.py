@@ -12,11 +12,14 @@ from romulus.core.machine import Change, RunStatus, after
 from romulus.core.operations import Decided, Ending, Report, ReportKind, decide
 from romulus.core.record import Entry, Kind
 from romulus.core.transition import Transition
+from romulus.store.contract import OperationsServed
 from romulus.worker.engine import Engine, OperationEnded
 from romulus.worker.patience import patient
 
+from .queue import PoolQueue
 from .sending import Send, Sender, Sent
 from .settling import Settler, within
+from .unserved import served_by
 
 if TYPE_CHECKING:
     from romulus.worker.driver import RunDriver
@@ -35,22 +38,27 @@ KINDS: Final = {
 
 
 class Operations:
-    """A worker's sender, its settler, and its reports."""
+    """A worker's sender, its settler, its pools' queue, and its reports."""
 
     def __init__(self, engine: Engine, resources: ResourceSet) -> None:
         self._engine, self.resources = engine, resources
         self.sender = Sender(engine, resources)
-        self.settler = Settler(engine, self)
+        served = served_by(engine.registry)
+        serves = OperationsServed(engine.owner.pools, tuple(name for name, _ in served), tuple(name for name, looks in served if looks))
+        self.settler = Settler(engine, self, serves)
+        self.queue = PoolQueue(engine, self, serves)
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = False
 
     def start(self) -> None:
-        """Begin to settle what is unknown."""
+        """Begin to settle what is unknown, and to send what is queued in the worker's pools."""
         self.settler.start()
+        self.queue.start()
 
     async def stop(self) -> None:
         """Settle nothing more; what is being sent may end, and what is to be reported be stored, within the usual grace."""
-        await self.settler.stop(self._engine.settings.grace)
+        grace = self._engine.settings.grace
+        await asyncio.gather(self.settler.stop(grace), self.queue.stop(grace))
         await self._sends_ended(self._engine.settings.grace)
         await within(self._engine.host, self._engine.settings.lease, self._tasks)
         await self.crash()
@@ -67,7 +75,7 @@ class Operations:
     async def crash(self) -> None:
         """Stop without a word."""
         self._over = True
-        await self.settler.stop()
+        await asyncio.gather(self.settler.stop(), self.queue.stop())
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -78,6 +86,7 @@ class Operations:
         (decided,) = await patient(engine.host, engine.settings.poll, lambda: engine.store.report([report], decide, REOPENED))
         if decided is not None and decided.row.due is not None:
             self.settler.due_at(decided.row.due)
+            self.queue.poke()
         return decided
 
     def late(self, send: Send, fence: int, sent: Sent) -> None:

@@ -9,13 +9,12 @@ from collections import deque
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import replace
-from typing import Final
 
 from romulus.core.commands import Command, StepCall
 from romulus.core.duration import to_datetime
 from romulus.core.errors import CommitUnknown, RomulusError, StoreUnavailable
 from romulus.core.instance import RunInfo
-from romulus.core.pools import PoolAttempt, PoolBeat, PoolEnd, PoolReport
+from romulus.core.pools import DEFAULT_POOL, PoolAttempt, PoolBeat, PoolEnd, PoolReport
 from romulus.core.record import AttemptRow, Kind
 from romulus.core.seeds import Seeds
 from romulus.worker.engine import Engine
@@ -24,7 +23,6 @@ from romulus.worker.patience import forever, patient
 from .attempt import PoolWork
 
 log = logging.getLogger("romulus.worker")
-DEFAULT: Final = "default"
 
 
 class PoolWorker:
@@ -32,7 +30,7 @@ class PoolWorker:
 
     def __init__(self, engine: Engine, pools: Sequence[str]) -> None:
         self._engine = engine
-        self.pools = tuple(pool for pool in pools if pool != DEFAULT)
+        self.pools = tuple(pool for pool in pools if pool != DEFAULT_POOL)
         self._steps = tuple(name for name, spec in engine.registry.steps.items() if not spec.transaction)
         self.working: set[PoolWork] = set()
         self.held: tuple[int, ...] = ()  # keys of the attempts whose leases are renewed; read from the lease's thread

@@ -1,0 +1,134 @@
+"""The operations that are queued in this worker's pools: claimed while it has slots, and sent under a claim of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from romulus.core.errors import CommitUnknown
+from romulus.core.operations import OperationRow
+from romulus.core.pools import DEFAULT_POOL
+from romulus.store.contract import OperationsServed
+from romulus.worker.engine import Engine
+from romulus.worker.patience import forever
+
+from .claimed import ClaimedSends
+from .settling import cancelled, within
+
+if TYPE_CHECKING:
+    from .telling import Operations
+
+log = logging.getLogger("romulus.worker")
+
+
+class PoolQueue:
+    """One loop. An operation takes a slot before it is armed: only as many as there are slots can become unknown."""
+
+    def __init__(self, engine: Engine, operations: Operations, serves: OperationsServed) -> None:
+        self._engine, self._sends = engine, ClaimedSends(engine, operations)
+        pools = tuple(pool for pool in serves.pools if pool != DEFAULT_POOL)
+        self._serves = OperationsServed(pools, serves.names, serves.lookups)
+        self._poked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._working: set[asyncio.Task[None]] = set()
+        self._sending: set[asyncio.Task[None]] = set()  # of those: may have armed something
+        self._without_slot = 0  # claimed, waiting for a slot
+
+    def start(self) -> None:
+        """Begin, if the worker serves a pool."""
+        if self._serves.pools and self._serves.names:
+            work = forever(self._engine.host, self._engine.settings.poll, "claiming operations from pools", self._pass)
+            self._task = self._engine.host.spawn(work, name="romulus-operation-pools")
+
+    async def stop(self, grace: int = 0) -> None:
+        """Claim nothing more: what is not armed is left to others, what is being sent may end within *grace* µs."""
+        await cancelled([task for task in (self._task, *self._working) if task is not None and task not in self._sending])
+        await within(self._engine.host, grace, self._sending)
+        await cancelled([*self._sending])
+
+    def poke(self) -> None:
+        """Look soon."""
+        self._poked.set()
+
+    async def _pass(self) -> None:
+        self._poked.clear()
+        engine, due = self._engine, None
+        room = engine.slots.free - self._without_slot
+        if room > 0 and not engine.owner.stopping and engine.owner.may_arm():
+            due = await self._take(room)
+        wait = engine.settings.poll if due is None else min(max(due - engine.store.estimated_now(), 1), engine.settings.poll)
+        handle = engine.host.call_later(wait, self.poke)
+        try:
+            await self._poked.wait()
+        finally:
+            handle.cancel()
+
+    async def _take(self, room: int) -> int | None:
+        """Claim what there is room for; return when to look again."""
+        engine = self._engine
+        try:
+            taken = await engine.store.take_queued(engine.owner.id, engine.owner.namespace, self._serves, room)
+        except CommitUnknown:
+            engine.owner.doubt()  # operations may be claimed in this worker's name that nobody here knows of
+            raise
+        for row in taken.rows:
+            self._without_slot += 1
+            task = engine.host.spawn(self._work(row), name=f"send {row.id}")
+            self._working.add(task)
+            task.add_done_callback(self._done)
+        if len(taken.rows) >= room or not (taken.rows or (taken.next_due or 0) > engine.store.estimated_now()):
+            return None  # no slot is left, or what is due is not for this worker, which may be marked dead
+        return taken.next_due
+
+    async def _work(self, row: OperationRow) -> None:
+        """Send one; whatever goes wrong, it must not stay claimed by a worker that has forgotten it."""
+        try:
+            await self._slot()
+            task = asyncio.current_task()
+            assert task is not None
+            self._sending.add(task)
+            await self._sends.send(row, self._engine.registry.operations[row.name], self._engine.slots.give)
+        except Exception:
+            log.exception("operation %s of run %r cannot be sent", row.id, row.run_id)
+            self._engine.owner.doubt()
+
+    async def _slot(self) -> None:
+        """Wait for a slot, which is ours then."""
+        slots, turn = self._engine.slots, _Turn(self._engine)
+        try:
+            if not slots.take():
+                slots.wait(turn)
+                await turn.wait()
+        finally:
+            self._without_slot -= 1
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._working.discard(task)
+        self._sending.discard(task)
+        self.poke()
+
+
+class _Turn:
+    """Waits for one slot."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._slots = engine.slots
+        self._granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def slot_granted(self) -> None:
+        """Go on; a slot that nobody waits for any more is given back."""
+        if self._granted.done():
+            self._slots.give()
+        else:
+            self._granted.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait until it is granted. Cancelled in the very moment it was: it is given back."""
+        try:
+            await self._granted
+        except asyncio.CancelledError:
+            self._slots.leave(self)
+            if self._granted.done() and not self._granted.cancelled():
+                self._slots.give()
+            raise
