@@ -6,8 +6,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import romulus
+from romulus.cli.main import root
 
 from .terminal import romulus_here
 
@@ -98,3 +100,83 @@ def test_doctor_names_operations_that_only_a_person_can_settle(held: str) -> Non
     found = {finding["check"]: finding for finding in romulus_here("doctor", "--json").json["findings"]}
     assert (found["held operations"]["state"], found["operations"]["state"]) == ("note", "note")
     assert "write: neither a lookup nor idempotent=True" in found["operations"]["detail"]
+
+
+# ---- many at once ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many(held: str) -> list[str]:
+    """The IDs of three operations that wait for a person, oldest first."""
+    engine = romulus.App(workflows=[writes])
+    for name in ("bob", "eve"):
+        SENT.clear()  # the first send of each gets no answer
+        with pytest.raises(romulus.RunHeld):
+            engine.run(writes.options(id=name), name)
+    return [str(item["id"]) for item in listed("held")]
+
+
+def listed(state: str) -> list[dict[str, object]]:
+    items: list[dict[str, object]] = romulus_here("operations", "list", "--state", state, "--json").json["items"]
+    return items
+
+
+def answered(answer: str, *arguments: str) -> tuple[int, str]:
+    given = ("operations", "resolve", *arguments, "--reason", "the provider was down", "--reviewer", "ada")
+    result = CliRunner().invoke(root, list(given), input=answer)
+    return result.exit_code, " ".join((result.stdout + result.stderr).split())
+
+
+def test_all_that_wait_are_resolved_after_a_yes(many: list[str]) -> None:
+    code, said = answered("y\n", "give-up", "--all")
+    assert code == 0
+    assert f"resolve 3 operations (3 write) as give-up: {', '.join(many)}?" in said
+    assert "3 operations resolved, 0 were settled meanwhile" in said
+    assert [item["id"] for item in listed("abandoned")] == many
+    history = romulus_here("operations", "show", many[0], "--json").json["history"]
+    assert (history[-1]["who"], history[-1]["detail"]) == ("ada", {"reason": "the provider was down"})
+
+
+@pytest.mark.parametrize("answer", ["n\n", "", "what\n"])
+def test_without_a_yes_none_is_resolved(many: list[str], answer: str) -> None:
+    code, said = answered(answer, "give-up", "--name", "write")
+    assert (code, "nothing was done" in said) == (1, True)
+    assert [item["id"] for item in listed("held")] == many
+
+
+def test_only_those_that_fit_are_resolved(many: list[str]) -> None:
+    second = str(listed("held")[1]["first_sent_at"])
+    for nothing in (("--name", "other"), ("--workflow", "other"), ("--all", "--state", "unknown"), ("--since", "2200-01-01T00:00:00Z")):
+        assert romulus_here(*given("give-up", *nothing), "--yes", "--json").json == {"resolved": 0, "settled_meanwhile": 0}
+    assert romulus_here(*given("give-up", "--until", second), "--yes", "--json").json == {"resolved": 1, "settled_meanwhile": 0}
+    assert [item["id"] for item in listed("held")] == many[1:]
+    chosen = ("--workflow", "writes", "--name", "write", "--since", second)
+    assert romulus_here(*given("not-applied", *chosen), "--yes", "--json").json == {"resolved": 2, "settled_meanwhile": 0}
+    assert [item["id"] for item in listed("resend")] == many[1:]
+
+
+def given(*arguments: str) -> tuple[str, ...]:
+    return ("operations", "resolve", *arguments, "--reason", "looked", "--reviewer", "ada")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        ((), "name operations, or say which"),
+        (("--state", "held"), "name operations, or say which"),
+        (("one", "--all"), "not both"),
+        (("one", "--state", "held"), "not both"),
+        (("--all", "--state", "confirmed"), "what can be resolved is unknown, resend, held"),
+    ],
+)
+def test_a_choice_of_none_or_two_is_wrong_usage(held: str, arguments: tuple[str, ...], complaint: str) -> None:
+    said = romulus_here(*given("give-up", *arguments), "--yes")
+    assert (said.code, complaint in " ".join(said.err.split())) == (2, True)
+
+
+@pytest.mark.parametrize("missing", ["--reason", "--reviewer"])
+def test_many_are_not_resolved_without_a_reason_and_a_reviewer(held: str, missing: str) -> None:
+    other = {"--reason": "--reviewer", "--reviewer": "--reason"}[missing]
+    assert romulus_here("operations", "resolve", "give-up", "--all", "--yes", other, "ada").code == 2
+    assert romulus_here("operations", "resolve", "give-up", held, other, "ada", missing, " ").code == 2
+    assert len(listed("held")) == 1

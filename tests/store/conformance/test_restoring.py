@@ -15,7 +15,7 @@ from romulus.core.requests import release
 from romulus.core.restoring import FENCE_GAP, Restored
 from romulus.core.transition import NewChild, Verdict
 from romulus.store.contract import Lease, Store
-from tests.store.conformance.test_operations import LOOKED, intent, report
+from tests.store.conformance.test_operations import LOOKED, SERVED, intent, report
 from tests.store.kit import (
     HELD,
     LEASE,
@@ -69,7 +69,7 @@ async def test_a_worker_of_before_cannot_renew_claim_or_settle(store: Store, hos
 
     assert not lease.renew()
     assert (await claim(store)).records == ()
-    assert (await store.take_operations("w1", "default", ["write"], 10, S.UNKNOWN)).rows in ((), [])
+    assert (await store.take_operations("w1", "default", SERVED, 10, S.UNKNOWN)).rows in ((), [])
     lease.close()
 
 
@@ -184,7 +184,7 @@ async def test_an_operation_found_not_applied_before_the_backup_is_not_sent_agai
     await store.report([report(K.NO_ANSWER, fence=record.run.fence, retry_at=1)], decide, PENDING)
     (await register(store, host, "w2")).close()
     host.advance(10 * SECOND)
-    (taken,) = (await store.take_operations("w2", "default", ["write"], 1, S.UNKNOWN)).rows
+    (taken,) = (await store.take_operations("w2", "default", SERVED, 1, S.UNKNOWN)).rows
     await store.report([report(K.LOOKED_ABSENT, who="w2", fence=taken.fence, retry_at=1)], decide, PENDING)
     assert ((await operation(store)).state, (await operation(store)).cleared) == (S.RESEND, True)
 
@@ -234,7 +234,7 @@ async def test_one_that_a_person_had_to_settle_still_waits_and_says_that_it_may_
     record = await with_operation(store, host)
     await store.report([report(K.NO_ANSWER, fence=record.run.fence, retry_at=1)], decide, PENDING)
     (await register(store, host, "w2")).close()
-    (taken,) = (await store.take_operations("w2", "default", ["write"], 1, S.UNKNOWN)).rows
+    (taken,) = (await store.take_operations("w2", "default", SERVED, 1, S.UNKNOWN)).rows
     await store.report([report(K.STUCK, who="w2", fence=taken.fence, why="nobody knows")], decide, PENDING)
     await store.restore()
 
@@ -376,3 +376,22 @@ async def test_a_lease_of_before_writes_no_held_transition_either(store: Store, 
 
     assert lease.apply(park(record)) is Verdict.REFUSED
     lease.close()
+
+
+async def test_one_that_was_held_for_its_code_on_the_way_to_another_send_is_looked_up_first(store: Store, host: MovableHost) -> None:
+    record = await with_operation(store, host)
+    await store.report([report(K.NO_ANSWER, fence=record.run.fence, retry_at=1)], decide, PENDING)
+    (await register(store, host, "w2")).close()
+    host.advance(10 * SECOND)
+    (taken,) = (await store.take_operations("w2", "default", SERVED, 1, S.UNKNOWN)).rows
+    await store.report([report(K.LOOKED_ABSENT, who="w2", fence=taken.fence, retry_at=1)], decide, PENDING)
+    await store.report([report(K.NO_CODE, who="w2", fence=taken.fence, why="its function is gone")], decide, PENDING)
+    assert ((await operation(store)).state, (await operation(store)).cleared) == (S.HELD, True)
+
+    await store.restore()
+
+    (await register(store, host, "w3")).close()
+    (back,) = (await store.take_operations("w3", "default", SERVED, 1, S.UNKNOWN)).rows
+    await store.report([report(K.CODE_BACK, who="w3", fence=back.fence)], decide, PENDING)
+    row = await operation(store)
+    assert (row.state, row.cleared) == (S.UNKNOWN, False)

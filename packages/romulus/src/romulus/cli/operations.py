@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Annotated, Any
 
 import typer
 
 from romulus.client import AsyncClient, OperationDescription, OperationLine, OperationRecord
+from romulus.client.operations import Resolution
 from romulus.core.errors import OperationConflict, OperationNotFound
 from romulus.core.operations import Applied, GiveUp, NotApplied
 
+from . import resolving
 from .command import CONFLICT, NOT_FOUND, USAGE, Cli, Exit, command
 from .loading import load_app
 from .output import brief, complain, print_fields, print_json, print_page, print_table, say
@@ -68,15 +70,35 @@ async def show(cli: Cli, operation: Annotated[str, typer.Argument(help="Operatio
 async def resolve(
     cli: Cli,
     word: Annotated[Word, typer.Argument(help="applied: record the result. not-applied: send it again. give-up: raise in the workflow.")],
-    operations: Annotated[list[str], typer.Argument(help="Operation IDs.")],
+    operations: Annotated[list[str] | None, typer.Argument(help="Operation IDs; without any the options say which.")] = None,
     *,
     reason: Annotated[str, typer.Option("--reason", help="How you know; kept in the history.")],
     reviewer: Annotated[str, typer.Option("--reviewer", help="Who says so; kept in the history.")],
     value: Annotated[str | None, typer.Option("--value", metavar="JSON", help="With applied: the operation's result.")] = None,
     app: Annotated[str | None, typer.Option("--app", metavar="MODULE:APP", help="With applied: the code that checks it.")] = None,
+    name: resolving.Name = None,
+    workflow: resolving.Workflow = None,
+    state: resolving.State = None,
+    since: resolving.Since = None,
+    until: resolving.Until = None,
+    every: resolving.Every = False,
+    yes: resolving.Yes = False,
 ) -> None:
     """Settle operations whose outcome only a person can find out; each is settled on its own."""
+    choice = resolving.Choice(name, workflow, state, since, until, every, yes)
+    resolving.check(operations or [], choice)
     resolution, client = _resolution(word, value, app), AsyncClient(load_app(app)) if app else cli.client()
+    if operations:
+        await _resolve(cli, client, operations, resolution, reason, reviewer)
+        return
+    async with client:
+        told = await resolving.resolve_all(client, word, choice, resolution, reason, reviewer)
+    print_json(told) if cli.json else say(f"{told['resolved']} operations resolved, {told['settled_meanwhile']} were settled meanwhile")
+
+
+async def _resolve(
+    cli: Cli, client: AsyncClient, operations: Sequence[str], resolution: Resolution, reason: str, reviewer: str
+) -> None:  # fmt: skip
     done: list[OperationRecord] = []
     failed: list[int] = []
     async with client:
@@ -109,7 +131,7 @@ def _print(found: OperationDescription) -> None:
         "operation": each.id, "name": each.name, "state": each.state, "run": each.run_id, "arguments": brief(found.arguments),
         "sends": each.sends, "first sent": each.first_sent_at, "may leave until": found.may_leave_until, "next look": each.due,
         "idempotency key": "honoured" if each.idempotent else "not honoured", "lookup": "yes" if each.has_lookup else "none",
-        "held": each.hold_reason, "ended": each.ended_at,
+        "pool": each.pool, "held": each.hold_reason, "ended": each.ended_at,
     })  # fmt: skip
     if found.history:
         print_table(found.history, HISTORY, "history")

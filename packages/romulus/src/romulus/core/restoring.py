@@ -34,7 +34,9 @@ def doubted(row: OperationRow, doubt: Doubt) -> OperationRow:
     """Return what an operation that is not settled becomes: unknown, or held at once where nobody but a person can find out."""
     free = replace(row, owner=None, fence=fence_above(row.fence, doubt))
     if row.state is OperationState.HELD:
-        return replace(free, hold_reason=f"{row.hold_reason}. {_since(doubt)}: it may have been resolved then, and sent again")
+        return replace(
+            free, cleared=False, hold_reason=f"{row.hold_reason}. {_since(doubt)}: it may have been resolved then, and sent again"
+        )
     unknown = replace(
         free, state=after(row.state, OperationEvent.DOUBT, row.id), sends=max(row.sends, 1), first_sent_at=row.first_sent_at or doubt.since,
         may_leave_until=may_leave_until(row.protocol.timeout, doubt, row.may_leave_until), due=doubt.restored_at, looks=0, cleared=False,
