@@ -30,7 +30,7 @@ def threaded(op: Operation) -> str:
 
 
 @threaded.lookup
-async def find_threaded(op: Operation) -> LookupResult[str]:
+def find_threaded(op: Operation) -> LookupResult[str]:
     return Applied("found") if SENDS else NotApplied()
 
 

@@ -172,9 +172,11 @@ class Worker:
         self.engine.watchdog.stop()
         self._unlisten()
         self.memory.clear()
+        await end([work.handle for work in self.engine.executor.running if isinstance(work.handle, asyncio.Task)])
         self._unrefuse()
         if self._keeper is not None:
             self._keeper.stop()
+        await self.resources.close()  # the process lives on
 
     async def _end_tasks(self) -> None:
         """End what still waits for the store: registered afresh after this, the worker would live on as a row."""
