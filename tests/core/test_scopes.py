@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from romulus.core.commands import Returned
-
-from .rig import Rig, replay
+from tests.core.rig import Rig, replay
 
 
 class Boom(Exception): ...
