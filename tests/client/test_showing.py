@@ -30,6 +30,21 @@ async def issues(owner: str) -> Card:
     return await issue(owner)
 
 
+@romulus.operation(timeout=5)
+async def order(op: romulus.Operation, card: Annotated[str, Redacted], copies: int) -> Card:
+    return Card("ada", card)
+
+
+@romulus.workflow
+async def orders(owner: str) -> Card:
+    return await order("4111-1111", 2)
+
+
+@romulus.workflow
+async def counts(number: Annotated[str, Redacted]) -> int:
+    return len(number)
+
+
 class Reversed:
     """A codec that anyone can break, but not read by accident."""
 
@@ -73,3 +88,28 @@ async def test_without_the_code_a_result_is_its_json(tmp_path: Path) -> None:
 
         assert await blind.get("r").result() == {"owner": "ada", "number": "4111-1111"}
         assert await blind.get("r", issues).result() == Card("ada", "4111-1111")
+
+
+async def test_without_the_code_listings_show_nothing_of_a_value_with_marked_parts(tmp_path: Path) -> None:
+    app = app_at(tmp_path, [issues, orders])
+    async with working(app) as client, AsyncClient(app.source.url) as blind:
+        for workflow in (issues, orders):
+            handle = await client.start(workflow, "ada")
+            assert await handle.result(timeout=30) == Card("ada", "4111-1111")
+
+            unread = blind.get(handle.id)
+            assert [entry.value for entry in await unread.history()] == ["[redacted]"]
+            assert (await unread.describe()).result == "[redacted]"
+            assert await unread.result() == {"owner": "ada", "number": "4111-1111"}
+        (operation,) = await blind.operations()
+        assert (await blind.operation(operation.id)).arguments == "[redacted]"
+        assert (await client.operation(operation.id)).arguments == {"card": "[redacted]", "copies": 2}
+
+
+async def test_marked_arguments_compare_equal_with_those_of_a_start_without_the_code(tmp_path: Path) -> None:
+    app = app_at(tmp_path, [counts])
+    async with working(app) as client, AsyncClient(app.source.url) as blind:
+        handle = await client.start(counts.options(id="r"), "4111")
+        again = await blind.start_by_name("counts", {"number": "4111"}, id="r")
+        assert again.id == handle.id
+        assert await again.result(timeout=30) == 4

@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel
+from pydantic_core import core_schema
 from typing_extensions import TypedDict
 
-from romulus.core.values import Redacted, ValueCodec
+from romulus.core.values import ArgumentsCodec, Redacted, ValueCodec
 
 Token = Annotated[str, Redacted]
 
@@ -76,3 +77,27 @@ def test_without_marks_everything_is_shown_with_exact_numbers() -> None:
 @pytest.mark.parametrize("data", [b"", b"\xff", b'{"name":"hunter2"}', b"[1"])
 def test_what_cannot_be_decoded_is_hidden_whole(data: bytes) -> None:
     assert ValueCodec(Account, "x").redacted(data) == "[redacted]"
+
+
+def test_arguments_are_the_same_bytes_with_and_without_marks() -> None:
+    def plain(token: str, count: int) -> None: ...
+    def marked(token: Annotated[str, Redacted], count: int) -> None: ...
+
+    data = ArgumentsCodec(plain, "f").dump(("hunter2", 1), {})
+    assert ArgumentsCodec(marked, "f").dump(("hunter2", 1), {}) == data  # digests and starts are compared by them
+
+
+class Odd(str):
+    """Refused by strict validation, as types are whose authors think of Python objects only."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        made = core_schema.no_info_after_validator_function(cls, core_schema.str_schema())
+        return core_schema.lax_or_strict_schema(made, core_schema.is_instance_schema(cls), serialization=core_schema.to_string_ser_schema())
+
+
+def test_a_type_that_strictness_refuses_is_restored_beside_a_mark_too() -> None:
+    codec: ValueCodec[Any] = ValueCodec(tuple[Annotated[str, Redacted], Odd], "x")
+
+    assert codec.dump(("hunter2", Odd("a")))[1] == ("hunter2", Odd("a"))
+    assert codec.load(codec.dump(("hunter2", Odd("a")))[0]) == ("hunter2", Odd("a"))

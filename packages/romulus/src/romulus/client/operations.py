@@ -28,7 +28,7 @@ from romulus.core.operations import (
 from romulus.core.text import check_text
 
 from .link import Link
-from .reading import Reader, plain_json
+from .reading import Reader, shown_json
 from .records import OperationDescription, OperationLine, OperationRecord, Page
 from .webhooks import verified
 
@@ -201,7 +201,7 @@ def _arguments(reader: Reader, row: OperationRow) -> Any:
     try:
         plain = reader.vault.open(row.arguments, f"arguments of operation {row.name!r}")
         spec = _spec(reader, row)
-        return spec.arguments.redacted(plain) if spec else plain_json(plain)
+        return spec.arguments.redacted(plain) if spec else shown_json(plain)
     except Exception as error:  # noqa: BLE001  a listing goes on
         return f"({error})"
 

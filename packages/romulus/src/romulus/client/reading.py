@@ -10,6 +10,7 @@ from romulus.core.commands import OperationSpec, StepSpec, WorkflowSpec
 from romulus.core.errors import Undecodable
 from romulus.core.failures import describe_failure, failure_traceback, load_failure
 from romulus.core.record import Entry, Generation, Kind
+from romulus.core.redaction import HIDES, REDACTED
 from romulus.core.values import Vault
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Reader:
         try:
             plain = self.vault.open(generation.result, "result")
             known = self.workflow(generation.workflow, generation.version)
-            return known.value.redacted(plain) if known else plain_json(plain)
+            return known.value.redacted(plain) if known else shown_json(plain)
         except Undecodable as error:
             return f"({error})"
 
@@ -74,7 +75,7 @@ class Reader:
     def payload(self, stored: bytes) -> Any:
         """Return an event's payload for a listing; never raises."""
         try:
-            return plain_json(self.vault.open(stored, "event payload"))
+            return shown_json(self.vault.open(stored, "event payload"))
         except Undecodable as error:
             return f"({error})"
 
@@ -89,7 +90,7 @@ class Reader:
             return None
         plain = self.vault.open(entry.body, f"outcome of {entry.kind} {entry.name!r}")
         known = self._step(entry) or self._child(entry) or self._operation(entry)
-        return known.value.redacted(plain) if known else plain_json(plain)
+        return known.value.redacted(plain) if known else shown_json(plain)
 
     def _child(self, entry: Entry) -> WorkflowSpec | None:
         """Return the workflow of a child's outcome: any version, since what is redacted is marked in the types they share."""
@@ -102,6 +103,15 @@ class Reader:
 
     def _step(self, entry: Entry) -> StepSpec | None:
         return self.registry.steps.get(entry.name) if self.registry and entry.kind == Kind.STEP else None
+
+
+def shown_json(data: bytes) -> Any:
+    """Return what JSON *data* holds for a listing without its code: of a value with redacted parts nothing, since only that says which.
+
+    Raises:
+        Undecodable: it is not JSON.
+    """
+    return REDACTED if data.endswith(HIDES) else plain_json(data)
 
 
 def plain_json(data: bytes) -> Any:

@@ -96,6 +96,10 @@ class ArgumentsCodec:
         given.apply_defaults()
         return self._codec.dump({name: typed.get(name, given.arguments[name]) for name in shape.sorted_names})[0]
 
+    def marked(self, data: bytes) -> bytes:
+        """Return encoded arguments as they are stored for listings: saying whether one of them is marked as redacted."""
+        return self._codec.marked(data)
+
     def redacted(self, data: bytes) -> Any:
         """Return encoded arguments as JSON-able data for people: marked ones hidden, numbers exact. Never raises."""
         return self._codec.redacted(data)

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pydantic_core import CoreSchema
 
 REDACTED: Final = "[redacted]"
+HIDES: Final = b" "  # behind stored JSON, where it means nothing: a part of this value is marked, for who has no code that says which
 _MARK: Final = "romulus_redacted"
 
 

@@ -12,7 +12,7 @@ from typing_extensions import TypeVar
 
 from .annotations import result_annotation
 from .errors import DefinitionError, SerializationError, Undecodable
-from .redaction import REDACTED
+from .redaction import HIDES, REDACTED
 from .refusals import Site, changed, refused, secret, undecodable, unusable
 from .sameness import difference
 from .schema import Plan, SecretInAnnotation, plan, shown_serializer
@@ -50,6 +50,8 @@ class ValueCodec(Generic[T]):
     def dump(self, value: T) -> tuple[bytes, T]:
         """Return *value* encoded, and as decoded again from that: the same, or this raises.
 
+        Encoded, it says whether a part of it is marked as redacted; arguments do not, since they are compared by their bytes.
+
         Raises:
             SerializationError: it cannot be stored and restored unchanged; names where, path and type.
             DefinitionError: the annotation cannot be used.
@@ -63,7 +65,11 @@ class ValueCodec(Generic[T]):
         found = difference(value, decoded)
         if found is not None:
             raise changed(self._site, value, found)
-        return data, decoded
+        return (data + HIDES if plan.redacted and not self._site.arguments else data), decoded
+
+    def marked(self, data: bytes) -> bytes:
+        """Return encoded arguments as they are stored for listings: saying whether one of them is marked as redacted."""
+        return data + HIDES if (self._plan or self.plan()).redacted else data
 
     def load(self, data: bytes) -> T:
         """Return the value that was encoded as *data*.
@@ -117,7 +123,7 @@ class ValueCodec(Generic[T]):
             return plan.from_json(data, strict=True, by_alias=True, by_name=True)
         except ValidationError:
             value = plan.from_json(data, by_alias=True, by_name=True)
-            if plan.to_json(value, by_alias=False, round_trip=True, warnings=False) == data:
+            if plan.to_json(value, by_alias=False, round_trip=True, warnings=False) == data.removesuffix(HIDES):
                 return value  # a type that strictness refuses, but exactly what these bytes stand for
             raise
 

@@ -93,7 +93,7 @@ class Look(NamedTuple):
 
 def claim(session: Session, request: ClaimRequest, to: RunStatus) -> Claims:
     """Claim due runs; see `Store.claim`. Nothing is written, and no lock taken, while there is nothing to do."""
-    now = session.host.wall()
+    now = session.clock.now()
     seen = session.read(lambda s: look(s, request, now))
     due = seen.alone if request.alone else seen.next
     if seen.asleep or (seen.unmatched and request.match_max) or (due is not None and due <= now):

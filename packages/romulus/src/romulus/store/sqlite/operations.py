@@ -231,7 +231,7 @@ def take_queued(session: Session, owner: str, namespace: str, serves: Operations
 
 def unserved(session: Session, namespace: str, served: Sequence[tuple[str, str, bool]], overdue: int, limit: int) -> list[OperationRow]:
     """Return what nobody can settle; see `Store.unserved_operations`."""
-    given = (namespace, session.host.wall() - overdue, json.dumps(list(served)), limit)
+    given = (namespace, session.clock.now() - overdue, json.dumps(list(served)), limit)
     return session.read(lambda s: read_all(s, "operations.unserved", UNSERVED, given, operation_of))
 
 
@@ -252,7 +252,7 @@ def _next(session: Session, sql: str, fitting: Sequence[Fitting]) -> list[tuple[
 
 
 def _is_due(session: Session, due: Sequence[tuple[int, Fitting]]) -> bool:
-    return bool(due) and due[0][0] <= session.host.wall()
+    return bool(due) and due[0][0] <= session.clock.now()
 
 
 def _take(session: Session, owner: str, fitting: Sequence[Fitting], limit: int, lost: OperationState, now: int) -> TakenOperations:

@@ -122,7 +122,7 @@ def take(
     """Claim due attempts; see `Store.take_pool`. No lock is taken while nothing is due."""
     fitting = [(namespace, pool, json.dumps(list(steps))) for pool in pools]
     due = session.read(lambda s: _next(s, fitting))
-    if not due or due[0][0] > session.host.wall():
+    if not due or due[0][0] > session.clock.now():
         return TakenPool([], due[0][0] if due else None)
     return session.write(lambda s, now: _take(s, owner, fitting, limit, lease, now))
 

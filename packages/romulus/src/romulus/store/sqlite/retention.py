@@ -42,7 +42,7 @@ def queue_of(event: NewEvent) -> Queue:
 
 def expire(session: Session, kept: int, limit: int) -> int:
     """Delete events older than *kept* µs; see `Store.expire_events`. No lock is taken while there are none."""
-    before = session.host.wall() - kept
+    before = session.clock.now() - kept
     oldest = session.read(lambda s: s.value("expire.look", OLDEST))
     if oldest is None or oldest >= before:
         return 0

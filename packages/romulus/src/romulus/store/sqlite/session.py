@@ -10,6 +10,7 @@ import apsw
 from romulus.core.errors import StoreUnavailable
 from romulus.core.ports import Host
 
+from .clock import Clock
 from .connection import Bindings, Fork, Patience, Place, Row, connect, execute
 from .faults import BUSY, after_commit, unavailable
 
@@ -19,8 +20,10 @@ T = TypeVar("T")
 class Session:
     """A connection, used by one thread at a time."""
 
-    def __init__(self, place: Place, host: Host, patience: int, connection: apsw.Connection | None = None) -> None:
-        self.place, self.host = place, host
+    def __init__(
+        self, place: Place, host: Host, patience: int, connection: apsw.Connection | None = None, *, clock: Clock | None = None
+    ) -> None:
+        self.place, self.host, self.clock = place, host, clock or Clock(host)
         self.patience = Patience(host, patience)
         self._connection = connection
         self._point = host.crash_point
@@ -76,7 +79,7 @@ class Session:
         self.place.check()
         try:
             self.run("sqlite.begin", "BEGIN IMMEDIATE")
-            result = work(self, self.host.wall())
+            result = work(self, self.clock.now())
         except apsw.Error as error:
             self.rollback()
             raise unavailable(error, self.place.shown) or error from error

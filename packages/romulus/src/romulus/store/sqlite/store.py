@@ -35,6 +35,7 @@ from romulus.store.hub import Hub
 
 from . import apply, changing, children, claiming, matching, migrate, operations, pools, reading, restoring, retention, starting, workers
 from .changing import Decide
+from .clock import Clock, catch_up
 from .connection import Place
 from .evidence import keep, of_run
 from .faults import FileBusy
@@ -61,10 +62,11 @@ class SQLiteStore:
         self.url = "sqlite://" if place.memory else f"sqlite:///{place.path}"
         self.hub = Hub()
         self._place, self._host, self._lock_wait = place, host, lock_wait
-        self._writer = Writer(Session(place, host, lock_wait), host, lock_wait)
-        self._near = Session(place, host, 0)  # short reads on the caller's thread
-        self._far = Session(place, host, lock_wait)  # long reads on the reader's thread
-        self._step = Session(place, host, lock_wait)  # transactional steps
+        self.clock = Clock(host)
+        self._writer = Writer(self._session(lock_wait), host, lock_wait)
+        self._near = self._session(0)  # short reads on the caller's thread
+        self._far = self._session(lock_wait)  # long reads on the reader's thread
+        self._step = self._session(lock_wait)  # transactional steps
         self._watch = Watch(self._writer, host)
         self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
         self._sends: Grouped[NewEvent, Received | EventClash | EventRefused] = Grouped(host, self._send)
@@ -88,12 +90,12 @@ class SQLiteStore:
         release()
 
     async def now(self) -> int:
-        """Return the store's clock: this machine's."""
-        return self._host.wall()
+        """Return the store's clock: this machine's, but never back."""
+        return self.clock.now()
 
     def estimated_now(self) -> int:
         """Return the store's clock."""
-        return self._host.wall()
+        return self.clock.now()
 
     # ---- clients ---------------------------------------------------------------------------
     async def start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
@@ -176,7 +178,7 @@ class SQLiteStore:
         """Insert the worker's row and return its lease."""
         self._writer.patience = min(self._writer.patience, lease // 10)
         until = await self._write(lambda s, now: workers.register(s, worker, lease, now))
-        return workers.SQLiteLease(Session(self._place, self._host, lease // 4), worker.id, lease, until)
+        return workers.SQLiteLease(self._session(lease // 4), worker.id, lease, until)
 
     async def deregister(self, worker_id: str) -> None:
         """Remove a worker's row."""
@@ -318,9 +320,13 @@ class SQLiteStore:
         return transaction
 
     # ---- inside ----------------------------------------------------------------------------
+    def _session(self, patience: int) -> Session:
+        return Session(self._place, self._host, patience, clock=self.clock)
+
     def _open(self) -> None:
         session = self._writer.session
         migrate.prepare(session)
+        session.read(catch_up)
         self._near.touch()
         self._far.touch()
 

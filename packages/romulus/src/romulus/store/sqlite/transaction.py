@@ -46,7 +46,7 @@ class SQLiteTransaction:
         try:
             if self._ended:
                 raise BatchRejected("the step's body ended the transaction itself: leave BEGIN, COMMIT and ROLLBACK to the engine")
-            if not write_all(session, [transition], session.host.wall()):
+            if not write_all(session, [transition], session.clock.now()):
                 self._undo()
                 return session.write(lambda s, now: refuse(s, transition, now))
             self._committing = True

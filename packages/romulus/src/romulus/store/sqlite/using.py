@@ -28,7 +28,7 @@ class Using:
     def __init__(self, store: Any, place: Place, host: Host, connection: Any) -> None:
         check(place, connection)
         self._store = store
-        self._session = Session(place, host, 0, connection)
+        self._session = Session(place, host, 0, connection, clock=store.clock)
 
     def __getattr__(self, name: str) -> Any:
         """Everything else (reads, listings) is the store's own."""
@@ -77,7 +77,7 @@ def _same(place: Place, filename: str) -> bool:
 def _savepoint(session: Session, work: Callable[[Session, int], T]) -> T:
     session.run("using.savepoint", "SAVEPOINT romulus")
     try:
-        result = work(session, session.host.wall())
+        result = work(session, session.clock.now())
     except BaseException:
         session.run("using.undo", "ROLLBACK TO romulus")
         session.run("using.release", "RELEASE romulus")

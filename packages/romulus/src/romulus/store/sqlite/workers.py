@@ -62,7 +62,7 @@ class SQLiteLease:
         """Extend the lease by its length from now; False: the worker was marked dead."""
         until = self._session.host.monotonic() + self._length
         with self._lock:
-            if not self._session.alone("lease.renew", RENEW, (until, self._session.host.wall(), self._worker_id)):
+            if not self._session.alone("lease.renew", RENEW, (until, self._session.clock.now(), self._worker_id)):
                 return False
             renew_leases(self._session, self._worker_id, until, attempts)
         self._until = until

@@ -29,7 +29,7 @@ class Checks:
         self.numbers: dict[tuple[int, int], int] = {}  # (generation key, seq) to the last number armed
         self.losses_max: dict[int, int] = {}  # by run key: the most losses in a row
         self.cancelled: set[tuple[int, int]] = set()  # (run key, generation) with an accepted cancel
-        self.latest = 0  # the latest store time seen
+        self._clock = 0  # µs that the wall clock was ahead of virtual time at most
         self.begun: set[tuple[str, int, int, int]] = set()
 
     def after_commit(self, workers: set[str], process: str = "") -> None:
@@ -54,8 +54,13 @@ class Checks:
         self._workers(before, after)
 
     def look_at_clock(self) -> None:
-        """Remember the store's time: entries may bear it although the clock is set back before they commit."""
-        self.latest = max(self.latest, self._now())
+        """Take note of the wall clock: the store's follows it forward, and not back."""
+        self._clock = max(self._clock, self._now() - self._ledger.now())
+
+    @property
+    def latest(self) -> int:
+        """Return the latest time that the store's clock may show now."""
+        return self._clock + self._ledger.now()
 
     def body_begins(self, effect: Effect) -> None:
         """Check that a body is one of a recorded attempt, and the only one."""
@@ -121,7 +126,7 @@ class Checks:
         if before.owner is not None:
             yield f"was claimed while {before.owner} owned it"
         due = before.wake_at
-        if (due is None or due > self._now()) and after.key not in then.wakes and not self._dealt(after.key, then):
+        if (due is None or due > self.latest) and after.key not in then.wakes and not self._dealt(after.key, then):
             yield "was claimed before it was due"
 
     def _dealt(self, run: int, then: Snapshot) -> bool:

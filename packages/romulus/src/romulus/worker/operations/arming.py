@@ -67,7 +67,7 @@ def issued(driver: RunDriver, command: Command) -> None:
     """Queue an operation; one whose arguments cannot be stored has failed."""
     call = cast("OperationCall", command.detail)
     try:
-        sealed = driver.engine.registry.vault.seal(call.arguments, f"arguments of operation {command.name!r}")
+        sealed = driver.engine.registry.vault.seal(call.spec.arguments.marked(call.arguments), f"arguments of operation {command.name!r}")
     except SerializationError as error:
         driver.queue.append(MessageIn(Message(0, family.REFUSED, command.seq, True, dump_failure(error), "")))
         return
