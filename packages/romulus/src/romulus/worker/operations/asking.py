@@ -59,7 +59,8 @@ class Asker:
         context.run(attempt_var.set, token)
         async with asyncio.timeout(row.protocol.timeout / 1_000_000):
             if inspect.iscoroutinefunction(lookup):
-                return await self._engine.host.spawn(lookup(operation_of(row), *args, **kwargs), context=context)
+                name = f"{row.run_id}/{spec.name} lookup"
+                return await self._engine.host.spawn(lookup(operation_of(row), *args, **kwargs), context=context, name=name)
             return await self._engine.host.in_pool(lambda: context.run(lookup, operation_of(row), *args, **kwargs))
 
     def _answered(self, row: OperationRow, spec: OperationSpec, answer: Any) -> Report:
