@@ -75,6 +75,38 @@ async def written(store: PostgresStore, transition: Transition) -> AsyncIterator
     await transaction.rollback()
 
 
+async def test_an_event_matched_by_a_claim_while_its_run_is_written_to_is_claimed_by_the_next(
+    store: PostgresStore, host: MovableHost, holding: Any
+) -> None:
+    """The run's row is locked, so that it cannot be made due in the commit that matched its event: it is told to look again."""
+    await store.apply([park(await waiting(store, host))])
+    (await register(store, host, "w2")).close()
+    await store.send([event("e1")])
+
+    with holding(RUN):
+        claims = await claim(store, "w2", match_max=100)
+        assert (list(claims.records), claims.unmatched) == ([], True)
+    claims = await claim(store, "w2", match_max=100)
+    assert [deposits(record) for record in claims.records] == [["e1"]]
+    assert claims.unmatched is False
+
+
+async def test_a_claim_that_looks_for_what_a_lost_commit_took_matches_in_a_commit_before(store: PostgresStore, host: MovableHost) -> None:
+    """Runs are locked before queues of events: both in one transaction would be the other way round."""
+    await store.apply([park(await waiting(store, host))])
+    (await register(store, host, "w2")).close()
+    await store.send([event("e1")])
+    store._doubts["w2"] = [(host.monotonic() + 60_000_000, 1)]
+    points: list[str] = []
+    host.at_point = points.append
+
+    claims = await claim(store, "w2", match_max=100)
+    assert (list(claims.records), claims.unmatched, points.count("claim.doubtful")) == ([], True, 0)
+    claims = await claim(store, "w2", match_max=100)
+    assert [deposits(record) for record in claims.records] == [["e1"]]
+    assert (points.count("claim.doubtful"), points.count("match.pair")) == (1, 1)
+
+
 async def test_a_deposit_made_while_its_run_is_parking_wakes_it(
     store: PostgresStore, database: Database, host: MovableHost, holding: Any
 ) -> None:
