@@ -1,11 +1,9 @@
-"""Claim latency: how long a worker takes to claim a due run beside few and beside very many parked ones."""
+"""Claim latency: how long a worker takes to claim a due run beside few and beside very many parked ones, and, on PostgreSQL, beside very
+many finished ones, and while somebody's transaction stays open."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
-
-import apsw
 
 import romulus
 from romulus.core.machine import RunStatus
@@ -13,67 +11,55 @@ from romulus.core.ports import ProcessIdentity
 from romulus.core.record import WorkerRow
 from romulus.store.contract import ClaimRequest, Store
 
-from .engine import Observer, run, working
+from .copying import copies
+from .engine import one_run, run, working
 from .figure import Benchmark, Figure, Samples, at_most
 from .measures import percentile
-from .plan import Bench, Plan
+from .observing import Observer
+from .plan import POSTGRES, Bench, Plan
 from .workflows import WORKFLOWS, sleeping
 
 RATIO_MAX = 1.5
+OPEN_RATIO_MAX = 3.0
 LEASE = 600_000_000  # µs: nothing renews it
-PAGES_KB = 512_000  # SQLite's cache while rows are cloned
 
 
 def claims(bench: Bench) -> Samples:
-    """Park one run, clone its rows, and time the claim of a fresh run; few clones first, then many in the same file."""
-    few, many = bench.plan.parked_rows
-    run(bench.plan, _park_one(bench))
-    samples: Samples = {}
-    cloned = 1
-    for key, rows in (("few", few), ("many", many)):
-        _clone(bench, rows - cloned)
-        cloned = rows
-        samples[f"claim.{key}"] = percentile(run(bench.plan, _claims(bench)), 50) * 1e3
-    samples["claim.ratio"] = samples["claim.many"] / samples["claim.few"]
+    """Park one run, clone its rows, and time the claim of a fresh run; few clones first, then many in the same store."""
+    plan = bench.plan
+    few, many = plan.parked_rows
+    run(plan, _park_one(bench))
+    with copies(bench.url()) as copied:
+        copied.parked(few - 1)
+        samples = {"claim.few": _percentile(bench)}
+        copied.parked(many - few)
+        if plan.store == POSTGRES:
+            copied.finished(plan.finished_rows)
+        samples["claim.many"] = _percentile(bench)
+        samples["claim.ratio"] = samples["claim.many"] / samples["claim.few"]
+        if plan.store == POSTGRES:
+            with copied.open_transaction():
+                copied.taken(plan.taken_rows)
+                samples["claim.open"] = _percentile(bench)
+            samples["claim.open_ratio"] = samples["claim.open"] / samples["claim.few"]
     return samples
+
+
+def _percentile(bench: Bench) -> float:
+    return percentile(run(bench.plan, _claims(bench)), _percent(bench.plan)) * 1e3
+
+
+def _percent(plan: Plan) -> int:
+    return 95 if plan.store == POSTGRES else 50
 
 
 async def _park_one(bench: Bench) -> None:
     async with working(bench.url(), bench.plan.concurrency) as client:
         observer = Observer(bench.url())
+        await one_run(client, 1)
         await client.start(sleeping)
         await observer.until("waiting", 1)
         observer.close()
-
-
-def _clone(bench: Bench, count: int) -> None:
-    """Insert *count* copies of the parked run, with keys, ID and due time of their own: its row and its generation."""
-    connection: Any = apsw.Connection(str(bench.directory / "bench.db"))
-    connection.execute(f"PRAGMA cache_size = -{PAGES_KB}").fetchall()
-    (run_key, generation), *_ = connection.execute("SELECT key, generation_key FROM runs WHERE status = 'waiting' ORDER BY key").fetchall()
-    with connection:
-        first = _highest(connection, "runs") + 1
-        first_generation = _highest(connection, "generations") + 1
-        own = {"key": f"{first} + n", "generation_key": f"{first_generation} + n", "id": f"id || '~' || ({first} + n)"}
-        own |= {"wake_at": "wake_at + n", "queue_at": "queue_at + n"}
-        _insert(connection, "runs", own, run_key, count)
-        _insert(connection, "generations", {"key": f"{first_generation} + n", "run": f"{first} + n"}, generation, count)
-    connection.close()
-
-
-def _highest(connection: Any, table: str) -> int:
-    return int(connection.execute(f"SELECT max(key) FROM {table}").fetchall()[0][0])
-
-
-def _insert(connection: Any, table: str, own: dict[str, str], key: int, count: int) -> None:
-    """Copy the row *key* of *table* that many times; *own* has the columns that differ, by an expression of n."""
-    columns = [str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})").fetchall()]
-    values = ", ".join(own.get(column, column) for column in columns)
-    connection.execute(
-        f"WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ?) "
-        f"INSERT INTO {table} ({', '.join(columns)}) SELECT {values} FROM numbers CROSS JOIN (SELECT * FROM {table} WHERE key = ?)",
-        (count, key),
-    ).fetchall()
 
 
 async def _claims(bench: Bench) -> list[float]:
@@ -112,10 +98,19 @@ async def _claim(store: Store, request: ClaimRequest) -> float:
 
 def _figures(plan: Plan) -> tuple[Figure, ...]:
     few, many = plan.parked_rows
-    return (
-        Figure("claim.few", f"claim of a due run beside {few:,} parked, p50", "ms", "L2.commit"),
-        Figure("claim.many", f"claim of a due run beside {many:,} parked, p50", "ms", "L2.commit"),
+    what, p = "claim of a due run beside", f"p{_percent(plan)}"
+    beside = f" and {plan.finished_rows:,} finished" if plan.store == POSTGRES else ""
+    figures = (
+        Figure("claim.few", f"{what} {few:,} parked, {p}", "ms", "L2.commit"),
+        Figure("claim.many", f"{what} {many:,} parked{beside}, {p}", "ms", "L2.commit"),
         Figure("claim.ratio", "the second by the first", "×", None, (at_most(RATIO_MAX, "×"),)),
+    )
+    if plan.store != POSTGRES:
+        return figures
+    return (
+        *figures,
+        Figure("claim.open", f"the second after {plan.taken_rows:,} claims while a transaction stayed open, {p}", "ms", "L2.commit"),
+        Figure("claim.open_ratio", "that by the first", "×", None, (at_most(OPEN_RATIO_MAX, "×"),)),
     )
 
 

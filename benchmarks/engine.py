@@ -1,4 +1,4 @@
-"""The engine as the benchmarks use it: an App, its worker and a client on one loop, and looks at the store from beside it."""
+"""The engine as the benchmarks use it: an App, its worker and a client on one loop."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-import apsw
-
 import romulus
 from romulus.app.loops import loop_factory
 
@@ -18,8 +16,6 @@ from .workflows import WORKFLOWS, in_a_row
 
 T = TypeVar("T")
 WARM_UPS = 3
-LOOK_S = 0.02
-PATIENCE_S = 300.0
 
 
 def run(plan: Plan, main: Coroutine[Any, Any, T]) -> T:
@@ -64,28 +60,3 @@ async def each_at_once(calls: Sequence[Callable[[], Coroutine[Any, Any, object]]
     """Make every call, *at_once* of them at a time."""
     for first in range(0, len(calls), at_once):
         await asyncio.gather(*(call() for call in calls[first : first + at_once]))
-
-
-class Observer:
-    """Counts runs by status on a connection of its own (apsw, the engine's own build: another one would drop its locks)."""
-
-    def __init__(self, url: str) -> None:
-        self._connection: Any = apsw.Connection(url.removeprefix("sqlite:///"), flags=apsw.SQLITE_OPEN_READWRITE)
-
-    def count(self, status: str) -> int:
-        """Return how many runs have that status now."""
-        return int(self._connection.execute("SELECT count(*) FROM runs WHERE status = ?", (status,)).fetchall()[0][0])
-
-    async def until(self, status: str, count: int) -> None:
-        """Wait until that many runs have the status.
-
-        Raises:
-            TimeoutError
-        """
-        async with asyncio.timeout(PATIENCE_S):
-            while self.count(status) < count:
-                await asyncio.sleep(LOOK_S + count / 500_000)  # counting scans the table: not so often that it is felt
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()

@@ -9,9 +9,10 @@ import romulus
 
 from .child import LAUNCH
 from .children import Child
-from .engine import Observer, each_at_once, run, start_many, working
+from .engine import each_at_once, run, start_many, working
 from .figure import Benchmark, Figure, PeerField, Samples, at_most
 from .measures import resident_kb
+from .observing import Observer
 from .plan import Bench, Plan
 from .workflows import EVENT, WORKFLOWS, parked, sleeping
 

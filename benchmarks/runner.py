@@ -13,8 +13,9 @@ from pathlib import Path
 from .figure import Benchmark, Samples
 from .measures import median
 from .plan import Bench, Plan
+from .servers import Databases
 
-PATIENCE_S = 600.0  # far more than any benchmark takes: it hangs
+PATIENCE_S = 3_600.0  # far more than any benchmark takes: it hangs
 Say = Callable[[str], object]
 
 
@@ -36,24 +37,27 @@ class Measured:
             self.samples.setdefault(key, []).append(value)
 
 
-def measure(benchmarks: Sequence[Benchmark], plan: Plan, runs: int, directory: Path, profiles: Path | None, say: Say) -> Measured:
-    """Measure each benchmark *runs* times below *directory*, which nothing is left in."""
+def measure(
+    benchmarks: Sequence[Benchmark], plan: Plan, runs: int, directory: Path, databases: Databases, profiles: Path | None, say: Say
+) -> Measured:  # fmt: skip
+    """Measure each benchmark *runs* times below *directory*, which nothing is left in, on a database of its own."""
     measured = Measured()
     for number in range(1, runs + 1):
         for benchmark in benchmarks:
             say(f"{number}/{runs} {benchmark.name}")
             try:
-                measured.add(_one(benchmark, plan, directory, profiles))
+                with databases.lend() as database:
+                    measured.add(_one(benchmark, plan, directory, database, profiles))
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 measured.failures[benchmark.name] = str(error)
                 say(f"{benchmark.name} failed: {error}")
     return measured
 
 
-def _one(benchmark: Benchmark, plan: Plan, directory: Path, profiles: Path | None) -> Samples:
+def _one(benchmark: Benchmark, plan: Plan, directory: Path, database: str, profiles: Path | None) -> Samples:
     with tempfile.TemporaryDirectory(prefix="benchmark-", dir=directory) as empty:
         profile = [] if profiles is None else [str(profiles / f"{benchmark.name}.pstats")]
-        command = [sys.executable, "-m", "benchmarks.process", benchmark.name, Bench(plan, Path(empty)).dump(), *profile]
+        command = [sys.executable, "-m", "benchmarks.process", benchmark.name, Bench(plan, Path(empty), database).dump(), *profile]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if done.returncode:
         raise RuntimeError((done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1])

@@ -13,8 +13,9 @@ import pytest
 
 import romulus
 from romulus import JournalEntry, RunDescription, RunStatus
+from tests.store.kit import LEASE, worker
 
-from .terminal import romulus_here
+from .terminal import romulus_here, romulus_process
 
 RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
@@ -202,7 +203,7 @@ def test_doctor_shows_settings_and_findings_and_makes_nothing(tmp_path: Path, mo
     assert report.code == 1
     assert {f["check"]: f["state"] for f in report.json["findings"]} | {"event loop": ""} == {
         "python": "ok", "event loop": "", "settings": "failed", "store": "ok", "assurance": "ok", "disk": "ok", "workers": "note",
-        "held operations": "ok", "operations": "ok", "held runs": "ok", "stranded runs": "ok",
+        "pools": "ok", "held operations": "ok", "operations": "ok", "held runs": "ok", "stranded runs": "ok",
     }  # fmt: skip
 
 
@@ -219,6 +220,40 @@ def test_doctor_and_the_listing_tell_what_goes_on_only_if_somebody_does_somethin
     assert [line.split()[3] for line in listed[1:]] == ["held", "pending"]
     assert "nothing can wake this run" in listed[1]
     assert listed[2].rstrip().endswith("no live worker serves this workflow and version")
+
+
+@romulus.step(pool="gpu")
+async def trained(number: int) -> int:
+    return number
+
+
+@romulus.workflow
+async def training(number: int) -> int:
+    return await trained(number)
+
+
+def test_doctor_names_pools_that_no_live_worker_serves(store: str) -> None:
+    romulus_here("runs", "start", "training", '{"number": 1}', "--id", "t")
+    app = romulus.App(workflows=[training])
+
+    async def pools() -> str:
+        said = await asyncio.to_thread(romulus_process, "doctor", "--json", cwd=Path(store.removeprefix("sqlite:///")).parent)
+        return next(finding["detail"] for finding in said.json["findings"] if finding["check"] == "pools")
+
+    async def seen() -> tuple[str, str]:
+        """While the attempt waits: without a worker that serves its pool, and with one."""
+        async with app.worker(pools=["default"]), app.client() as client:
+            while (await client.get("t").describe()).status is not RunStatus.WAITING:
+                await asyncio.sleep(0.01)
+            opened, before = await app.source.acquire(), await pools()
+            (await opened.store.register(worker(opened.host, "g1", pools='["gpu"]'), LEASE)).close()
+            after = await pools()
+            await app.source.release()
+            return before, after
+
+    unserved, served = asyncio.run(seen())
+    assert unserved == "attempts wait for a worker that serves their pool: 1 in 'gpu'"
+    assert served == "a live worker serves each in which attempts wait"
 
 
 def test_text_from_outside_cannot_move_the_cursor_or_turn_round(tmp_path: Path) -> None:

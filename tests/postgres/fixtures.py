@@ -22,11 +22,19 @@ def shared_database(postgres_server: Server) -> Database:
     return Database(postgres_server, postgres_server.create(postgres_server.template()))
 
 
+# A run that was only started has its stamp by default; and in a caller's savepoint its row bears another number.
+UNSTAMPED = (
+    "SELECT id FROM romulus.runs WHERE queue_at IS NOT NULL AND queued_by % 4294967296 <> xmin::text::bigint "
+    "AND (revision > 0 OR updated_at > created_at)"
+)
+
+
 @pytest.fixture
-def database(shared_database: Database) -> Database:
-    """An empty database with our schema in it."""
+def database(shared_database: Database) -> Iterator[Database]:
+    """An empty database with our schema in it. After each test: whoever changed a run in its queue has stamped it (`postgres.floors`)."""
     shared_database.empty()
-    return shared_database
+    yield shared_database
+    assert shared_database.execute(UNSTAMPED) == [], "a statement that changes a queued run must set queued_by"
 
 
 @pytest.fixture
@@ -35,3 +43,10 @@ def own_database(postgres_server: Server) -> Iterator[Database]:
     made = Database(postgres_server, postgres_server.create())
     yield made
     made.drop()
+
+
+@pytest.fixture
+def own_server_database() -> Iterator[Database]:
+    """A database with our schema on a server of its own, for tests that stop the server."""
+    with running() as server:
+        yield Database(server, server.create(server.template()))

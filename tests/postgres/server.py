@@ -142,11 +142,11 @@ class Database:
 
 
 @contextmanager
-def running(**settings: str) -> Iterator[Server]:
-    """Give a server of its own, and remove it after."""
-    with tempfile.TemporaryDirectory(prefix="romulus-pg-") as directory:
-        Path(directory).chmod(0o755)
-        server = Server(Path(directory) / "server", **settings)
+def running(*, directory: Path | None = None, **settings: str) -> Iterator[Server]:
+    """Give a server of its own, below *directory* if one is named, and remove it after."""
+    with tempfile.TemporaryDirectory(prefix="romulus-pg-", dir=directory) as made:
+        Path(made).chmod(0o755)
+        server = Server(Path(made) / "server", **settings)
         server.directory.mkdir()
         server.initialise()
         server.start()

@@ -15,6 +15,8 @@ from romulus.store.postgres.session import OwnSession
 
 HERE = Path(__file__).parent
 # Sent in the background whenever there is time, or about the schema itself.
+UNKNOWN = "?"
+LOOKS = ("claim.look", "match.head")  # answer with what the next look may pass over: the server's own numbers
 LEFT_OUT = ("notify", "schema.", "clock.read")
 
 
@@ -52,7 +54,7 @@ class Tape:
     def _add(self, session: OwnSession, name: str, sql: str, args: Any, found: Any) -> None:
         if not name.startswith(LEFT_OUT):
             number = self._connections.setdefault(id(session.connection), len(self._connections))
-            self.entries.append([number, sql, args and plainly(args), plainly(found)])
+            self.entries.append([number, sql, args and plainly(args), UNKNOWN if name in LOOKS else plainly(found)])
 
     # ---- keeping ---------------------------------------------------------------------------------
     def save(self, schema: int) -> None:
@@ -91,6 +93,8 @@ class Player:
                 await connection.execute(sql)
                 continue
             rows = await connection.fetch(sql, *(typed(value) for value in args or ()))
+            if found == UNKNOWN:
+                continue
             answer = plainly([list(row) for row in rows if row[0] != self._stranger])
             assert sorted(map(repr, answer)) == sorted(map(repr, found)), sql
 

@@ -284,3 +284,15 @@ async def test_a_run_that_parks_while_a_report_waits_for_it_is_due_at_once(store
     await store.pulse("w1")  # its owner took the wake, while the park was under way
     await store.apply([park(await again(store, record), pooled=True)])
     assert [found.run.id for found in (await claim(store)).records] == ["r1"]
+
+
+async def test_the_pools_in_which_attempts_wait_are_listed(store: Store, host: MovableHost) -> None:
+    assert list(await store.queued_pools("default")) == []
+    await queued(store, host, attempt(1), attempt(2), attempt(3, pool="printer", due=9_000_000_000_000_000))
+    assert [(each.pool, each.attempts) for each in await store.queued_pools("default")] == [("gpu", 2), ("printer", 1)]
+    assert list(await store.queued_pools("elsewhere")) == []
+    (before, printer) = await store.queued_pools("default")
+    assert (before.due <= await store.now(), printer.due) == (True, 9_000_000_000_000_000)
+    await take(store, limit=2)
+
+    assert [(each.pool, each.attempts) for each in await store.queued_pools("default")] == [("printer", 1)]

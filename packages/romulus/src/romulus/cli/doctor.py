@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -19,6 +20,7 @@ from romulus.client import OperationRecord, RunDescription
 from romulus.client.source import Opened, Source
 from romulus.core.errors import RomulusError
 from romulus.core.machine import CLAIMABLE, RunStatus
+from romulus.store.contract import QueuedPool
 
 from .command import FAILED, Cli, Exit, command
 from .migrate import MEMORY, checked_schema
@@ -101,7 +103,7 @@ async def _store(cli: Cli) -> list[Finding]:
     except RomulusError as error:
         return [Finding("store", BAD, str(error))]
     try:
-        return [*await _open_store(opened), await _workers(opened, cli.namespace), *await _runs(cli)]
+        return [*await _open_store(opened), *await _workers(opened, cli.namespace), *await _runs(cli)]
     except RomulusError as error:
         return [Finding("store", BAD, str(error))]
     finally:
@@ -130,10 +132,20 @@ def _room(path: Path) -> Finding:
     return Finding("disk", OK if free >= FREE_MIN_BYTES else BAD, f"{free // 2**20:,} MiB free beside {path}")
 
 
-async def _workers(opened: Opened, namespace: str) -> Finding:
+async def _workers(opened: Opened, namespace: str) -> list[Finding]:
     rows = await opened.store.workers(namespace)
-    live = sum(row.status == "live" for row in rows)
-    return Finding("workers", OK if live else NOTE, f"{live} live of {len(rows)} registered in namespace {namespace!r}")
+    live = [row for row in rows if row.status == "live"]
+    found = Finding("workers", OK if live else NOTE, f"{len(live)} live of {len(rows)} registered in namespace {namespace!r}")
+    served = {pool for row in live for pool in json.loads(row.pools)}
+    return [found, _pools(await opened.store.queued_pools(namespace), served)]
+
+
+def _pools(queued: Sequence[QueuedPool], served: Collection[str]) -> Finding:
+    """Say in which pools attempts wait that no live worker serves."""
+    unserved = [f"{each.attempts:,} in {each.pool!r}" for each in queued if each.pool not in served]
+    if not unserved:
+        return Finding("pools", OK, "a live worker serves each in which attempts wait")
+    return Finding("pools", NOTE, f"attempts wait for a worker that serves their pool: {', '.join(unserved)}")
 
 
 async def _runs(cli: Cli) -> list[Finding]:

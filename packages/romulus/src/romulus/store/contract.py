@@ -147,6 +147,15 @@ class OperationsServed:
 
 
 @dataclass(slots=True)
+class QueuedPool:
+    """A pool in which attempts wait for a worker that serves it."""
+
+    pool: str
+    attempts: int
+    due: int  # store µs: of the earliest
+
+
+@dataclass(slots=True)
 class TakenOperations:
     """Operations that were claimed to be settled."""
 
@@ -435,6 +444,10 @@ class Store(Protocol):
 
     async def pooled(self, generation: int) -> Sequence[PoolStanding]:
         """Return the attempts that a generation has in pools, in command order."""
+        ...
+
+    async def queued_pools(self, namespace: str) -> Sequence[QueuedPool]:
+        """Return the pools of a namespace in which attempts wait to be claimed, by name."""
         ...
 
     async def take_pool(

@@ -42,7 +42,8 @@ LEFT: Final[LiteralString] = (
     "owner = CASE WHEN t.leaves THEN NULL ELSE r.owner END, excluded = coalesce(t.excluded, r.excluded), hold_kind = t.hold_kind, "
     "hold_reason = t.hold_reason, finished_at = CASE WHEN t.finished THEN c.now END, "
     f"wake_at = {DUE}, lane = CASE WHEN r.priority = 0 OR t.wake IS NULL THEN 0 WHEN t.wake <= c.now THEN 1 ELSE 2 END, "
-    f"queue_at = {DUE} - CASE WHEN t.wake <= c.now THEN r.priority::bigint * 10000000 ELSE 0 END"
+    f"queue_at = {DUE} - CASE WHEN t.wake <= c.now THEN r.priority::bigint * 10000000 ELSE 0 END, "
+    "queued_by = CASE WHEN t.wake IS NULL THEN r.queued_by ELSE romulus.xid() END"
 )
 BEGUN: Final[LiteralString] = (
     "workflow = coalesce(t.new_workflow, r.workflow), version = coalesce(t.new_version, r.version), "

@@ -26,6 +26,7 @@ LOCK: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE namespace = $1 
 WRITE: Final[LiteralString] = (
     "UPDATE romulus.runs SET status = $2, position = $3, revision = $4, owner = $5, fence = $6, cancel_seq = $7, cancel_reason = $8, "
     "last_transition = $9, armed = $10, losses = $11, wake_at = $12, lane = $13, queue_at = $14, priority = $15, digest = $16, "
+    "queued_by = romulus.xid(), "
     "excluded = $17, hold_kind = $18, hold_reason = $19, deadline = $20, attributes = $21, started_at = $22, updated_at = $23, "
     "finished_at = $24 WHERE key = $1"
 )

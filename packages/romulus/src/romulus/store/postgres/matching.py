@@ -4,12 +4,14 @@ Whoever matches a queue (namespace, name, correlation ID) holds its advisory loc
 match itself is a guarded update of the wait row and nowhere else. Waits are locked in the order of (run, seq), as closing them does.
 """
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, Final, LiteralString, TypeAlias
 
+from .floors import LOWEST, SNAPSHOT, Lists, lists
 from .session import Session
 
 Queue: TypeAlias = tuple[str, str, str]  # namespace, name, correlation ID
@@ -19,7 +21,14 @@ LOCK_CLASS: Final = 0x526F6D75  # "Romu": advisory locks of others have other nu
 PAIRS_MAX: Final = 100  # of one queue in one statement
 TAKERS_MAX: Final = 10  # times another wait is looked for when the one chosen has just been closed
 
-HEAD: Final[LiteralString] = "SELECT key, namespace, name, correlation_id FROM romulus.to_match ORDER BY key LIMIT $1"
+# In a statement with the CTE `l` of the lists.
+HEAD: Final[LiteralString] = (
+    "SELECT key, namespace, name, correlation_id FROM romulus.to_match WHERE key >= (SELECT match FROM l) ORDER BY key LIMIT $1"
+)
+LOOK: Final[LiteralString] = (
+    f"WITH {lists('$2', '$3', '$4', '$5', '$6')} "
+    f"SELECT ARRAY(SELECT ROW(m.key, m.namespace, m.name, m.correlation_id) FROM ({HEAD}) m), {LOWEST}, {SNAPSHOT}"
+)
 LOCK: Final[LiteralString] = "SELECT pg_advisory_xact_lock($1::integer, x) FROM unnest($2::integer[]) x"
 QUEUES: Final[LiteralString] = "unnest($1::text[], $2::text[], $3::text[]) q (namespace, name, correlation_id)"
 # Events that closed waits have given back: unmatched again, unless another wait holds them or a run has used them.
@@ -29,7 +38,7 @@ WITH back AS (DELETE FROM romulus.to_match t USING {QUEUES} WHERE t.namespace = 
 INSERT INTO romulus.unmatched (namespace, name, correlation_id, arrival)
 SELECT DISTINCT namespace, name, correlation_id, event FROM back b WHERE NOT EXISTS (SELECT 1 FROM romulus.waits w WHERE w.event = b.event)
     AND NOT EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = b.event AND d.how <> 'late') ON CONFLICT DO NOTHING
-"""  # noqa: S608
+"""
 # Oldest with oldest, up to `PAIRS_MAX` of each queue; a queue is odd when a shared wait or an event that came too late is in it.
 PAIR: Final[LiteralString] = f"""
 WITH w AS MATERIALIZED (SELECT q.*, x.run, x.seq, x.shared, row_number() OVER (PARTITION BY q.namespace, q.name, q.correlation_id
@@ -56,7 +65,7 @@ done AS (DELETE FROM romulus.to_match WHERE key = ANY($4::bigint[]))
 SELECT b.namespace, b.name, b.correlation_id, EXISTS (SELECT 1 FROM odd o WHERE o.namespace = b.namespace AND o.name = b.name
     AND o.correlation_id = b.correlation_id), max(b.n), ARRAY(SELECT m.run FROM matched m WHERE m.namespace = b.namespace
     AND m.name = b.name AND m.correlation_id = b.correlation_id) FROM pairs b GROUP BY b.namespace, b.name, b.correlation_id
-"""  # noqa: S608
+"""
 UNMATCHED: Final[LiteralString] = (
     "SELECT arrival FROM romulus.unmatched WHERE namespace = $1 AND name = $2 AND correlation_id = $3 ORDER BY arrival LIMIT $4"
 )
@@ -77,9 +86,14 @@ SELECT run, seq FROM matched
 """
 
 
-async def head(session: Session, limit: int) -> list[tuple[int, Queue]]:
-    """Return the first rows of `to_match`: their keys, and the queues they speak of."""
-    return [(key, (namespace, name, correlation)) for key, namespace, name, correlation in await session.rows("match.head", HEAD, limit)]
+async def head(session: Session, limit: int, known: Lists | None = None) -> tuple[list[tuple[int, Queue]], Lists]:
+    """Return the first *limit* rows of `to_match`; *known*: what the look before at the lists has left, as this one does."""
+    row = await session.row("match.head", LOOK, limit, *(known or Lists()).given)
+    assert row is not None
+    rows, seen = row[0], Lists.of(row[1:])
+    if known is not None and known.snapshot.server != seen.snapshot.server:
+        return await head(session, limit)
+    return [(key, (namespace, name, correlation)) for key, namespace, name, correlation in rows], seen
 
 
 async def match(session: Session, rows: Sequence[tuple[int, Queue]], limit: int) -> set[int]:

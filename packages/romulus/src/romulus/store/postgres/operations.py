@@ -181,7 +181,7 @@ TELL: Final[LiteralString] = (
 )
 REOPEN: Final[LiteralString] = (
     "UPDATE romulus.runs SET status = $2, hold_kind = '', hold_reason = '', wake_at = $3, lane = CASE priority WHEN 0 THEN 0 ELSE 1 END, "
-    "queue_at = $3 - priority::bigint * 10000000, updated_at = $3 WHERE key = $1 AND hold_kind = $4"
+    "queue_at = $3 - priority::bigint * 10000000, queued_by = romulus.xid(), updated_at = $3 WHERE key = $1 AND hold_kind = $4"
 )
 
 # ---- reads

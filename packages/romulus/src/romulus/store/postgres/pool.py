@@ -33,6 +33,7 @@ class Pool:
     def __init__(self, place: Place, host: Host, size: int) -> None:
         self.place, self.host = place, host
         self.pooled: bool | None = None  # found out by the first connection
+        self.losses = 0  # connections that were lost: what was remembered of the server may no longer hold
         self.lock_ms = 1500  # how long a statement waits for a lock
         self._idle: deque[Link] = deque()
         self._free = asyncio.Semaphore(size)
@@ -161,6 +162,7 @@ class Pool:
             link = self._idle.pop()
             if not link.connection.is_closed():
                 return link
+            self.losses += 1
         if self._closed:
             raise StoreUnavailable(f"{self.place.shown}: the store is closed")
         return await self._link()
@@ -173,6 +175,7 @@ class Pool:
         connection = link.connection
         if is_lost(error) or isinstance(error, CommitUnknown) or connection.is_closed():
             connection.terminate()
+            self.losses += 1
             self._forget_idle()  # what ended this one has most likely ended them as well
             return
         if isinstance(error, asyncio.CancelledError):  # its statement may still be under way, and whoever came next would wait for that

@@ -13,6 +13,7 @@ from typing import Any, Final, LiteralString, NamedTuple
 
 from romulus.core.pools import PoolAttempt, PoolBeat, PoolEnd, PoolReport, PoolStanding, TakenPool
 from romulus.core.transition import Transition
+from romulus.store.contract import QueuedPool
 
 from .ending import ends
 from .evidence import EVIDENCE_MAX
@@ -118,6 +119,9 @@ LOSE: Final[LiteralString] = (
 STANDING: Final[LiteralString] = (
     "SELECT seq, pool, step, digest, number, state, owner, due, claimed_at, beat_at FROM romulus.pool_attempts "
     "WHERE run = $1 AND generation = $2 ORDER BY seq"
+)
+WAITING: Final[LiteralString] = (
+    "SELECT pool, count(*), min(due) FROM romulus.pool_attempts WHERE namespace = $1 AND due IS NOT NULL GROUP BY pool ORDER BY pool"
 )
 
 
@@ -239,3 +243,8 @@ async def lose(session: Session, limit: int) -> int:
 async def of_generation(session: Session, generation: int) -> list[PoolStanding]:
     """Return the attempts that *generation* has in pools, in command order."""
     return [PoolStanding(*row) for row in await session.rows("pools.standing", STANDING, *generation_parts(generation))]
+
+
+async def waiting(session: Session, namespace: str) -> list[QueuedPool]:
+    """Return the pools in which attempts wait to be claimed."""
+    return [QueuedPool(*row) for row in await session.rows("pools.waiting", WAITING, namespace)]

@@ -48,11 +48,12 @@ MAY_HAVE: Final[LiteralString] = (
 )
 VOID: Final[LiteralString] = (
     "UPDATE romulus.runs r SET fence = greatest(r.fence, $1) + $2, revision = r.revision + 1, owner = NULL, status = $3, wake_at = $1, "
-    "lane = CASE r.priority WHEN 0 THEN 0 ELSE 1 END, queue_at = $1 - r.priority::bigint * 10000000, updated_at = $1 "
+    "lane = CASE r.priority WHEN 0 THEN 0 ELSE 1 END, queue_at = $1 - r.priority::bigint * 10000000, "
+    "queued_by = romulus.xid(), updated_at = $1 "
     "WHERE r.owner IS NOT NULL RETURNING r.key"
 )
 VOID_OTHERS: Final[LiteralString] = (
-    "UPDATE romulus.runs r SET fence = greatest(r.fence, $1) + $2, revision = r.revision + 1 "
+    "UPDATE romulus.runs r SET fence = greatest(r.fence, $1) + $2, revision = r.revision + 1, queued_by = romulus.xid() "
     "WHERE r.finished_at IS NULL AND r.key <> ALL($3::bigint[])"
 )
 VOID_POOLS: Final[LiteralString] = "UPDATE romulus.pool_attempts SET fence = greatest(fence, $1) + $2"

@@ -18,12 +18,16 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     "CREATE SCHEMA IF NOT EXISTS romulus",
     # The store's one clock: µs since the epoch, read anew at each call.
     "CREATE FUNCTION romulus.clock() RETURNS bigint LANGUAGE sql AS $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$",
+    # The transaction that asks: of what stands in a queue or a list, which one put it there (`queued_by`), so that a look finds what
+    # the look before did not see (`floors`).
+    "CREATE FUNCTION romulus.xid() RETURNS bigint LANGUAGE sql AS $$ SELECT pg_current_xact_id()::text::bigint $$",
     # What the store is: schema version, the oldest version that works on it, incarnation.
     "CREATE TABLE romulus.meta (name text NOT NULL PRIMARY KEY, value text NOT NULL)",
     "CREATE SEQUENCE romulus.run_keys",
     """CREATE TABLE romulus.runs (
         key bigint NOT NULL PRIMARY KEY, revision bigint NOT NULL, fence bigint NOT NULL, last_transition bigint NOT NULL,
-        wake_at bigint, queue_at bigint, deadline bigint, created_at bigint NOT NULL, started_at bigint, updated_at bigint NOT NULL,
+        wake_at bigint, queue_at bigint, queued_by bigint NOT NULL DEFAULT romulus.xid(), deadline bigint,
+        created_at bigint NOT NULL, started_at bigint, updated_at bigint NOT NULL,
         finished_at bigint, generation integer NOT NULL, position integer NOT NULL, cancel_seq integer NOT NULL, losses integer NOT NULL,
         lane integer NOT NULL, priority integer NOT NULL, depth integer NOT NULL, namespace text NOT NULL, id text NOT NULL,
         workflow text NOT NULL, version text NOT NULL, status text NOT NULL, owner text, cancel_reason text NOT NULL, armed text
@@ -31,8 +35,12 @@ TABLES: Final[tuple[LiteralString, ...]] = (
         excluded text NOT NULL, hold_kind text NOT NULL, hold_reason text NOT NULL, attributes text NOT NULL) WITH (fillfactor = 60)""",
     "CREATE UNIQUE INDEX runs_id ON romulus.runs (namespace, id)",
     "CREATE INDEX runs_listed ON romulus.runs (namespace, key)",
-    "CREATE INDEX runs_due ON romulus.runs (namespace, workflow, version, lane, queue_at, key) WHERE queue_at IS NOT NULL",
-    "CREATE INDEX runs_lossy ON romulus.runs (namespace, workflow, version, queue_at, key) WHERE queue_at IS NOT NULL AND losses > 0",
+    # The namespace as an expression: a look at a queue can use its own index and no other, whatever statistics say.
+    "CREATE INDEX runs_due ON romulus.runs ((namespace || ''), workflow, version, lane, queue_at, key) WHERE queue_at IS NOT NULL",
+    # For looks at what is new alone: where hardly any run was queued, statistics once had all looks walk through it.
+    "CREATE INDEX runs_queued ON romulus.runs (queued_by) WHERE (queue_at + 0) IS NOT NULL",
+    """CREATE INDEX runs_lossy ON romulus.runs (('' || namespace), workflow, version, queue_at, key)
+        WHERE queue_at IS NOT NULL AND losses > 0""",
     "CREATE INDEX runs_owner ON romulus.runs (owner) WHERE owner IS NOT NULL",
     "CREATE INDEX runs_held ON romulus.runs (namespace, workflow, version) WHERE hold_kind <> ''",
     """CREATE TABLE romulus.generations (
@@ -72,9 +80,12 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     # Queues: inserted beside what they speak of, consumed after that is committed. `event`: one that a closed wait may have given back.
     """CREATE TABLE romulus.to_match (
         key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, namespace text NOT NULL, name text NOT NULL, correlation_id text NOT NULL,
-        event bigint)""",
+        event bigint, queued_by bigint NOT NULL DEFAULT romulus.xid())""",
+    "CREATE INDEX to_match_queued ON romulus.to_match (queued_by)",
     "CREATE INDEX to_match_returned ON romulus.to_match (namespace, name, correlation_id) WHERE event IS NOT NULL",
-    "CREATE TABLE romulus.wakes (key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run bigint NOT NULL)",
+    """CREATE TABLE romulus.wakes (
+        key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run bigint NOT NULL, queued_by bigint NOT NULL DEFAULT romulus.xid())""",
+    "CREATE INDEX wakes_queued ON romulus.wakes (queued_by)",
     # A child belongs to the generation that started it; `on_close` is cancel, terminate, abandon or, once it was asked to end, closed.
     """CREATE TABLE romulus.children (
         child bigint NOT NULL PRIMARY KEY, parent bigint NOT NULL, generation integer NOT NULL, seq integer NOT NULL,
@@ -117,7 +128,8 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     # Children to be closed: all of a generation by their own `on_close`, or one (seq) as the request says.
     """CREATE TABLE romulus.to_close (
         key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, parent bigint NOT NULL, generation integer NOT NULL, seq integer, how text,
-        reason text)""",
+        reason text, queued_by bigint NOT NULL DEFAULT romulus.xid())""",
+    "CREATE INDEX to_close_queued ON romulus.to_close (queued_by)",
     """CREATE TABLE romulus.workers (
         id text NOT NULL PRIMARY KEY, namespace text NOT NULL, name text NOT NULL, host text NOT NULL, boot text NOT NULL,
         pid bigint NOT NULL, pid_start text NOT NULL, pid_namespace text NOT NULL, workflows text NOT NULL, pools text NOT NULL,

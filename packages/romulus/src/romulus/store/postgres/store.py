@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from romulus.core.errors import CommitUnknown, StoreUnavailable
@@ -24,6 +24,7 @@ from romulus.store.contract import (
     Listed,
     OperationsServed,
     Owned,
+    QueuedPool,
     RunFilter,
     Store,
     StoredEvent,
@@ -39,6 +40,7 @@ from . import (
     children,
     claiming,
     health,
+    looking,
     matching,
     migrate,
     operations,
@@ -54,6 +56,7 @@ from . import (
 from .changing import Decide
 from .clock import Clock
 from .evidence import keep
+from .floors import Lists, Remembered
 from .lease import PostgresLease
 from .listening import Listener
 from .notifying import Notifier
@@ -73,6 +76,7 @@ CONNECTIONS: Final = 6  # for everything but leases, listening and steps
 STEPS_MAX: Final = 10  # transactional steps at a time
 HEALED_MAX: Final = 500  # forgotten runs woken, and ended ones whose messages are deleted, by one sweep
 DOUBT_KEPT: Final = 120_000_000  # µs that runs are looked for which a claim without an answer may have taken
+LISTS: Final = "lists"  # what looks at the lists are remembered by
 RESENDS_MAX: Final = 5  # times a start or send whose commit got no answer is repeated: their IDs make that harmless
 
 
@@ -96,6 +100,7 @@ class PostgresStore:
         self._reports: Grouped[AskOperation, Decided | None] = Grouped(host, self._report)
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
         self._rows: Grouped[tuple[str, str], Run | None] = Grouped(host, self._row)
+        self._looks = Remembered()
         self._warned = False
         self._doubts: dict[str, list[tuple[int, int]]] = {}  # owner: (kept until, store time) of claims whose commit got no answer
         self._missed: set[str] = set()  # owners some of whose wakes were taken in a commit that got no answer
@@ -247,7 +252,7 @@ class PostgresStore:
     async def claim(self, request: ClaimRequest, to: RunStatus) -> Claims:
         """Claim due runs. Nothing is written, and no lock taken, while nothing is due."""
         begun = self._host.monotonic()
-        seen = await self._pool.read(lambda s: claiming.look(s, request, request.match_max))
+        seen = await self._pool.read(lambda s: self._look(s, request))
         self._clock.seen(seen.now, begun)
         if self._outdated(seen.schema):
             return Claims((), None)
@@ -276,7 +281,7 @@ class PostgresStore:
 
     async def match(self, limit: int) -> int:
         """Match queued events and waits."""
-        rows = await self._pool.read(lambda s: matching.head(s, limit))
+        rows = await self._pool.read(lambda s: self._head(s, limit))
         if rows:
             await self._match(rows, limit)
         return len(rows)
@@ -284,7 +289,7 @@ class PostgresStore:
     async def pulse(self, owner: str) -> Sequence[Record]:
         """Take the `wakes` of runs that *owner* owns."""
         try:
-            keys = await self._pool.statement(lambda s: waking.take(s, owner))
+            keys = await self._pool.statement(lambda s: waking.take(s, owner, self._known(LISTS) or Lists()))
         except CommitUnknown as error:
             self._missed.add(owner)
             raise StoreUnavailable(str(error)) from error
@@ -344,6 +349,10 @@ class PostgresStore:
     async def pooled(self, generation: int) -> Sequence[PoolStanding]:
         """Return the attempts that a generation has in pools."""
         return await self._pool.read(lambda s: pools.of_generation(s, generation))
+
+    async def queued_pools(self, namespace: str) -> Sequence[QueuedPool]:
+        """Return the pools in which attempts wait to be claimed."""
+        return await self._pool.read(lambda s: pools.waiting(s, namespace))
 
     async def take_pool(
         self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int
@@ -449,7 +458,24 @@ class PostgresStore:
         self.hub.poke()
         self._notifier.soon()
 
-    async def _claim(self, request: ClaimRequest, to: RunStatus, seen: claiming.Look, doubts: list[int]) -> Claims:
+    def _known(self, what: Hashable) -> Any:
+        return self._looks.of(what, self._host.monotonic(), self._pool.losses)
+
+    async def _look(self, session: OwnSession, request: ClaimRequest) -> looking.Look:
+        begun, losses, what = self._host.monotonic(), self._pool.losses, looking.what(request)
+        lists = self._known(LISTS)
+        seen = await looking.look(session, request, request.match_max, self._known(what), lists)
+        self._looks.keep(what, seen.queues, begun, losses, whole=seen.whole)
+        self._looks.keep(LISTS, seen.lists, begun, losses, whole=lists is None)
+        return seen
+
+    async def _head(self, session: OwnSession, limit: int) -> list[tuple[int, matching.Queue]]:
+        begun, losses, lists = self._host.monotonic(), self._pool.losses, self._known(LISTS)
+        rows, seen = await matching.head(session, limit, lists)
+        self._looks.keep(LISTS, seen, begun, losses, whole=lists is None)
+        return rows
+
+    async def _claim(self, request: ClaimRequest, to: RunStatus, seen: looking.Look, doubts: list[int]) -> Claims:
         times: list[int] = []
         try:
             claims = await self._pool.write(lambda s: claiming.claim(s, request, to, seen, doubts, times))

@@ -6,23 +6,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
+from .floors import Lists, lowest
 from .rows import MAIL
 from .session import Session
 
 AT_ONCE: Final[LiteralString] = (
     "wake_at = least(r.wake_at, c.now), lane = CASE r.priority WHEN 0 THEN 0 ELSE 1 END, "
-    "queue_at = least(r.wake_at, c.now) - r.priority::bigint * 10000000"
+    "queue_at = least(r.wake_at, c.now) - r.priority::bigint * 10000000, queued_by = romulus.xid()"
 )
 # Rows that somebody else has locked are left: their wakes stay, and whoever comes next sees what became of them.
 SLEEPING: Final[LiteralString] = (
-    "SELECT r.key FROM romulus.runs r WHERE r.owner IS NULL AND r.key IN (SELECT run FROM romulus.wakes) ORDER BY r.key "
+    "SELECT r.key FROM romulus.runs r WHERE r.owner IS NULL AND r.key IN (SELECT run FROM romulus.wakes WHERE key >= "
+    f"{lowest('wakes', '$1', '$2', '$3')}) ORDER BY r.key "
     "FOR UPDATE OF r SKIP LOCKED"
 )
 # The rows are locked: every deposit whose wake is deleted here was committed before, and the run's next record shows it.
 WAKE: Final[LiteralString] = (
     "WITH c AS MATERIALIZED (SELECT romulus.clock() AS now), "
     f"woken AS (UPDATE romulus.runs r SET {AT_ONCE} FROM c WHERE r.key = ANY($1::bigint[]) AND r.status = 'waiting') "
-    "DELETE FROM romulus.wakes w WHERE w.run = ANY($1::bigint[])"
+    f"DELETE FROM romulus.wakes w WHERE w.key >= {lowest('wakes', '$2', '$3', '$4')} AND w.run = ANY($1::bigint[])"
 )
 DEALT: Final[LiteralString] = (
     f"(EXISTS (SELECT 1 FROM romulus.waits w WHERE w.run = r.key AND w.event IS NOT NULL) OR EXISTS (SELECT 1 {MAIL})) "
@@ -39,15 +41,18 @@ FORGOTTEN: Final[LiteralString] = (
     "SELECT r.key FROM (SELECT run FROM romulus.waits WHERE event IS NOT NULL UNION SELECT run FROM romulus.inbox) d "
     f"JOIN romulus.runs r ON r.key = d.run WHERE {DEALT} LIMIT $1"
 )
-TAKE: Final[LiteralString] = "DELETE FROM romulus.wakes w USING romulus.runs r WHERE r.key = w.run AND r.owner = $1 RETURNING w.run"
+TAKE: Final[LiteralString] = (
+    f"DELETE FROM romulus.wakes w USING romulus.runs r WHERE w.key >= {lowest('wakes', '$2', '$3', '$4')} AND r.key = w.run "
+    "AND (r.owner || '') = $1 RETURNING w.run"
+)
 OWNED: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE owner = $1"
 
 
-async def waken(session: Session) -> set[int]:
-    """Turn the `wakes` of unowned runs into due times, inside the open transaction; return these runs."""
-    keys = [key for (key,) in await session.rows("wakes.sleeping", SLEEPING)]
+async def waken(session: Session, known: Lists) -> set[int]:
+    """Turn the `wakes` of unowned runs into due times, inside the open transaction; return these runs. *known*: what a look has left."""
+    keys = [key for (key,) in await session.rows("wakes.sleeping", SLEEPING, *known.wakes)]
     if keys:
-        await session.rows("wakes.wake", WAKE, keys)
+        await session.rows("wakes.wake", WAKE, keys, *known.wakes)
     return set(keys)
 
 
@@ -61,9 +66,9 @@ async def forgotten(session: Session, limit: int) -> list[int]:
     return [key for (key,) in await session.rows("wakes.forgotten", FORGOTTEN, limit)]
 
 
-async def take(session: Session, owner: str) -> list[int]:
-    """Delete the `wakes` of runs that *owner* owns and return these runs."""
-    return sorted({run for (run,) in await session.rows("wakes.take", TAKE, owner)})
+async def take(session: Session, owner: str, known: Lists) -> list[int]:
+    """Delete the `wakes` of runs that *owner* owns and return these runs. *known*: what a look has left."""
+    return sorted({run for (run,) in await session.rows("wakes.take", TAKE, owner, *known.wakes)})
 
 
 async def owned(session: Session, owner: str) -> list[int]:

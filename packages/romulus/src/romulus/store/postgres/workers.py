@@ -33,11 +33,20 @@ RENEW: Final[LiteralString] = (
 )
 LIST: Final[LiteralString] = f"SELECT {WORKER}, lease_until <= (SELECT romulus.clock()) FROM romulus.workers"
 MARK: Final[LiteralString] = "UPDATE romulus.workers SET dead = true WHERE id = $1 AND NOT dead AND lease_until = $2 RETURNING id"
-# Owners of runs, each found by one step in the index; those without a live row are dead or were never known here.
+
+
+def _next_owner(after: LiteralString, before: LiteralString) -> LiteralString:
+    first: LiteralString = f"SELECT min(r.owner) FROM romulus.runs r WHERE r.owner > {after}"
+    return f"CASE WHEN {before} IS NULL THEN ({first}) ELSE ({first} AND r.owner < {before}) END"
+
+
+# Owners of runs that have no live row: those between two live ones, each found by one step in the index. So what live workers have
+# claimed and finished is not read: its dead entries stay there as long as somebody's transaction is open.
 LOST: Final[LiteralString] = (
-    "WITH RECURSIVE o (owner) AS (SELECT min(owner) FROM romulus.runs WHERE owner IS NOT NULL UNION ALL "
-    "SELECT (SELECT min(r.owner) FROM romulus.runs r WHERE r.owner > o.owner) FROM o WHERE o.owner IS NOT NULL) "
-    "SELECT owner FROM o WHERE owner IS NOT NULL AND NOT EXISTS (SELECT 1 FROM romulus.workers w WHERE w.id = o.owner AND NOT w.dead)"
+    "WITH RECURSIVE live (id, next) AS MATERIALIZED (SELECT id, lead(id) OVER (ORDER BY id) FROM "
+    "(SELECT '' AS id UNION ALL SELECT id FROM romulus.workers WHERE NOT dead) w), "
+    f"o (owner, next) AS (SELECT {_next_owner('live.id', 'live.next')}, live.next FROM live UNION ALL "
+    f"SELECT {_next_owner('o.owner', 'o.next')}, o.next FROM o WHERE o.owner IS NOT NULL) SELECT owner FROM o WHERE owner IS NOT NULL"
 )
 LOCK_LOST: Final[LiteralString] = (
     "SELECT key FROM romulus.runs WHERE owner = ANY($1::text[]) ORDER BY owner LIMIT $2 FOR UPDATE SKIP LOCKED"
@@ -47,7 +56,7 @@ DUE: Final[LiteralString] = "(c.now + CASE WHEN r.losses + 1 >= $3 THEN $4::bigi
 FREE: Final[LiteralString] = (
     "UPDATE romulus.runs r SET owner = NULL, fence = greatest(r.fence + 1, c.now), losses = r.losses + 1, status = $2, updated_at = c.now, "
     f"wake_at = {DUE}, lane = CASE WHEN r.priority = 0 THEN 0 WHEN {DUE} <= c.now THEN 1 ELSE 2 END, "
-    f"queue_at = {DUE} - CASE WHEN {DUE} <= c.now THEN r.priority::bigint * 10000000 ELSE 0 END "
+    f"queue_at = {DUE} - CASE WHEN {DUE} <= c.now THEN r.priority::bigint * 10000000 ELSE 0 END, queued_by = romulus.xid() "
     "FROM (SELECT romulus.clock() AS now OFFSET 0) c WHERE r.key = ANY($1::bigint[])"
 )
 FORGET: Final[LiteralString] = (
@@ -61,7 +70,8 @@ HELD: Final[LiteralString] = (
 )
 REOPEN: Final[LiteralString] = (
     "UPDATE romulus.runs r SET status = $5, hold_kind = '', hold_reason = '', wake_at = c.now, "
-    "lane = CASE r.priority WHEN 0 THEN 0 ELSE 1 END, queue_at = c.now - r.priority::bigint * 10000000, updated_at = c.now "
+    "lane = CASE r.priority WHEN 0 THEN 0 ELSE 1 END, queue_at = c.now - r.priority::bigint * 10000000, "
+    "queued_by = romulus.xid(), updated_at = c.now "
     "FROM (SELECT romulus.clock() AS now OFFSET 0) c WHERE r.key IN (SELECT key FROM romulus.runs WHERE namespace = $1 AND workflow = $2 "
     "AND version = $3 AND hold_kind <> '' AND hold_kind = 'code' AND position(' ' || $4 || ' ' IN ' ' || excluded || ' ') = 0 "
     "ORDER BY key FOR UPDATE SKIP LOCKED) RETURNING r.key"

@@ -9,7 +9,7 @@ from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.core.pools import PoolAttempt, PoolBeat, PoolReport, PoolStanding, TakenPool
 from romulus.core.transition import Transition
-from romulus.store.contract import Evidence
+from romulus.store.contract import Evidence, QueuedPool
 
 from .bulk import Bulk
 from .connection import Row
@@ -59,6 +59,11 @@ TAKEN: Final = gathered(
 STANDING: Final = gathered(
     "seq, pool, step, digest, number, state, owner, due, claimed_at, beat_at",
     "FROM (SELECT * FROM pool_attempts WHERE generation = ? ORDER BY seq)",
+)
+WAITING: Final = gathered(
+    "pool, attempts, due",
+    "FROM (SELECT pool, count(*) AS attempts, min(due) AS due FROM pool_attempts WHERE namespace = ? AND due IS NOT NULL "
+    "GROUP BY pool ORDER BY pool)",
 )
 BEAT: Final = (
     "UPDATE pool_attempts SET beat_at = ?3, heartbeat = coalesce(?4, heartbeat) WHERE key = ?1 AND fence = ?2 AND owner IS NOT NULL"
@@ -200,6 +205,11 @@ def _tell(session: Session, key: int, end: str, body: bytes) -> None:
 def of_generation(session: Session, generation: int) -> list[PoolStanding]:
     """Return the attempts that *generation* has in pools, in command order."""
     return read_all(session, "pools.standing", STANDING, (generation,), lambda row: PoolStanding(*row))
+
+
+def waiting(session: Session, namespace: str) -> list[QueuedPool]:
+    """Return the pools in which attempts wait to be claimed."""
+    return read_all(session, "pools.waiting", WAITING, (namespace,), lambda row: QueuedPool(*row))
 
 
 def attempt_of(row: Sequence[Any]) -> PoolAttempt:

@@ -24,6 +24,7 @@ from romulus.store.contract import (
     Listed,
     OperationsServed,
     Owned,
+    QueuedPool,
     RunFilter,
     Store,
     StoredEvent,
@@ -262,6 +263,10 @@ class SQLiteStore:
     async def pooled(self, generation: int) -> Sequence[PoolStanding]:
         """Return the attempts that a generation has in pools."""
         return await self._read_far(lambda s: pools.of_generation(s, generation))
+
+    async def queued_pools(self, namespace: str) -> Sequence[QueuedPool]:
+        """Return the pools in which attempts wait to be claimed."""
+        return await self._read_far(lambda s: pools.waiting(s, namespace))
 
     async def take_pool(
         self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int
