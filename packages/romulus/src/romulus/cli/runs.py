@@ -26,6 +26,7 @@ def _outcome(entry: JournalEntry) -> str:
 group = typer.Typer(help="Start runs, look at them, ask something of them.", no_args_is_help=True)
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run ID.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for people; kept with the run.")]
+EndOne = Callable[[Cli, str, str], Awaitable[None]]
 STRANDED = "stranded: no live worker serves this workflow and version"
 RUN_COLUMNS: dict[str, Callable[[RunDescription], object]] = {
     "RUN": lambda run: run.id,
@@ -121,26 +122,7 @@ async def watch(cli: Cli, run: RunId) -> None:
         raise Exit(FAILED)
 
 
-@command(group, "cancel")
-async def cancel(
-    cli: Cli,
-    run: bulk.Run = None,
-    *,
-    reason: Reason = "",
-    workflow: bulk.Workflow = None,
-    status: bulk.Status = None,
-    attribute: bulk.Attribute = None,
-    since: bulk.Since = None,
-    until: bulk.Until = None,
-    every: bulk.Every = False,
-    yes: bulk.Yes = False,
-) -> None:
-    """Ask a run, or the live runs chosen, to end; their code may clean up. Exit code 4 where the one run had ended already."""
-    choice = bulk.Choice(workflow, status, attribute, since, until, every, yes)
-    bulk.check(run, choice)
-    if run is None:
-        await bulk.ask_all(cli, "cancel", choice, lambda handle: handle.cancel(reason))
-        return
+async def _cancel_one(cli: Cli, run: str, reason: str) -> None:
     async with cli.client() as client:
         reply = await client.get(run).cancel(reason)
     print_json({"reply": reply}) if cli.json else say(reply.replace("_", " "))
@@ -148,27 +130,49 @@ async def cancel(
         raise Exit(CONFLICT)
 
 
-@command(group, "terminate")
-async def terminate(
-    cli: Cli,
-    run: bulk.Run = None,
-    *,
-    reason: Reason = "",
-    workflow: bulk.Workflow = None,
-    status: bulk.Status = None,
-    attribute: bulk.Attribute = None,
-    since: bulk.Since = None,
-    until: bulk.Until = None,
-    every: bulk.Every = False,
-    yes: bulk.Yes = False,
-) -> None:
-    """Stop a run, or the live runs chosen, at once; their clean-up code does not run."""
-    choice = bulk.Choice(workflow, status, attribute, since, until, every, yes)
-    bulk.check(run, choice)
-    if run is None:
-        await bulk.ask_all(cli, "terminate", choice, lambda handle: handle.terminate(reason))
-        return
+async def _terminate_one(cli: Cli, run: str, reason: str) -> None:
     await _asked(cli, run, lambda handle: handle.terminate(reason))
+
+
+def _ends(name: str, help: str, ask: Callable[[AsyncHandle[object], str], Awaitable[object]], one: EndOne) -> None:  # noqa: A002
+    """Add a command that ends one run, by *one*, or the live runs chosen by options, each by *ask*."""
+
+    async def end(
+        cli: Cli,
+        run: bulk.Run = None,
+        *,
+        reason: Reason = "",
+        workflow: bulk.Workflow = None,
+        status: bulk.Status = None,
+        attribute: bulk.Attribute = None,
+        since: bulk.Since = None,
+        until: bulk.Until = None,
+        every: bulk.Every = False,
+        yes: bulk.Yes = False,
+    ) -> None:
+        choice = bulk.Choice(workflow, status, attribute, since, until, every, yes)
+        bulk.check(run, choice)
+        if run is None:
+            await bulk.ask_all(cli, name, choice, lambda handle: ask(handle, reason))
+        else:
+            await one(cli, run, reason)
+
+    end.__doc__ = help
+    command(group, name)(end)
+
+
+_ends(
+    "cancel",
+    "Ask a run, or the live runs chosen, to end; their code may clean up. Exit code 4 where the one run had ended already.",
+    lambda handle, reason: handle.cancel(reason),
+    _cancel_one,
+)
+_ends(
+    "terminate",
+    "Stop a run, or the live runs chosen, at once; their clean-up code does not run.",
+    lambda handle, reason: handle.terminate(reason),
+    _terminate_one,
+)
 
 
 @command(group, "retry")
