@@ -277,7 +277,8 @@ class Stage:
 on_both_stores = pytest.mark.parametrize("stage", ["sqlite", "postgres"], indirect=True)
 on_postgres = pytest.mark.parametrize("stage", ["postgres"], indirect=True)
 on_own_postgres = pytest.mark.parametrize("stage", ["own_postgres"], indirect=True)  # for tests that change more than rows
-DATABASES = {"postgres": "database", "own_postgres": "own_database"}
+on_own_server = pytest.mark.parametrize("stage", ["own_server"], indirect=True)  # for tests that stop the server
+DATABASES = {"postgres": "database", "own_postgres": "own_database", "own_server": "own_server_database"}
 
 
 @pytest.fixture

@@ -146,8 +146,8 @@ async def poison() -> str:
 
 
 @romulus.step(transaction=True, retry=QUICK)
-def book(order: str, where: str) -> str:
-    """Write to a table of our own beside the outcome; die in attempt 1, after the write."""
+async def book(order: str, where: str) -> str:
+    """Write to a table of our own in SQLite beside the outcome; die in attempt 1, after the write."""
     note("book")
     romulus.current_attempt().connection.execute("INSERT INTO bookings VALUES (?)", (order,))
     if where == "killed" and romulus.current_attempt().number == 1:
@@ -157,7 +157,7 @@ def book(order: str, where: str) -> str:
 
 @romulus.workflow
 async def books(order: str, where: str) -> list[str]:
-    return [await book.aio(order, where), await gated(order), await book.aio(order + " again", "no")]
+    return [await book(order, where), await gated(order), await book(order + " again", "no")]
 
 
 app = romulus.App(workflows=[chain, barrier, survives, careful, patient, poison, books])
