@@ -378,3 +378,12 @@ async def test_a_worker_without_the_code_holds_nothing_while_another_one_has_it(
         await here.worker(without_function(here), code_patience=1)
         assert (await here.client.get("w", writes).result(timeout=20)).startswith("found ")
         assert "no code" not in kinds(here)
+
+
+async def test_more_than_one_transition_may_record_are_recorded_one_transition_after_the_other(tmp_path: Path) -> None:
+    async with world(tmp_path, *FLOWS) as here:
+        await here.worker(turn_intents_max=5)
+        handle = await here.client.start(charges.options(id="r"), 12)
+        await eventually(lambda: states(here) == [("queued", 12)])
+        await here.worker(pools=SIDE)
+        assert len(await handle.result(timeout=20)) == 12

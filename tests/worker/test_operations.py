@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -643,6 +644,24 @@ async def test_the_time_to_clean_up_counts_from_when_the_operation_is_settled(tm
         assert [(kind, name) for kind, name in here.rows("SELECT kind, name FROM journal ORDER BY position")][1:] == [
             ("operation", "gated"), ("step", "note"),
         ]  # fmt: skip
+
+
+async def test_the_time_to_clean_up_counts_from_the_settlement_on_replay_too(tmp_path: Path) -> None:
+    grace = 2_000_000
+    async with world(tmp_path, cleans_up) as here:
+        first = await here.worker()
+        handle = await here.client.start(cleans_up.options(id="c"))
+        await eventually(lambda: len(provider.sends) == 1)
+        await handle.cancel("enough")
+        await eventually(lambda: here.rows("SELECT 1 FROM journal WHERE kind = 'cancel'") != [])
+        await here.stop(first, grace=0)
+        (operation,) = await here.client.operations()
+        await here.client.resolve_operation(operation.id, Applied("by hand"), reason="seen", reviewer="ada")
+        ((cancelled_at,),) = here.rows("SELECT at FROM journal WHERE kind = 'cancel'")
+        await eventually(lambda: time.time_ns() // 1_000 > cancelled_at + grace)  # counted from the cancel, its time is over
+        await here.worker(cancel_grace=grace)
+        await here.until("c", RunStatus.CANCELLED, RunStatus.FAILED)
+        assert [name for (name,) in here.rows("SELECT name FROM journal ORDER BY position")] == ["", "gated", "note"]
 
 
 # ---- forks -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from romulus.core.errors import IllegalTransition, RunNotFound, StoreUnavailable
+from romulus.core.errors import IllegalTransition, OperationConflict, RunNotFound, StoreUnavailable
 
 from .clients import SimClient
 from .model import payload
@@ -113,7 +113,7 @@ class People:
         """Ask for something that the run's state may refuse by then."""
         try:
             return await self.ask(ask)
-        except (IllegalTransition, RunNotFound, ValueError) as error:
+        except (IllegalTransition, OperationConflict, RunNotFound, ValueError) as error:
             self.world.note(f"refused: {error}")
             return None
 
