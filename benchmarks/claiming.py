@@ -35,6 +35,7 @@ def claims(bench: Bench) -> Samples:
         copied.parked(many - few)
         if plan.store == POSTGRES:
             copied.finished(plan.finished_rows)
+        copied.tidy()
         samples["claim.many"] = _percentile(bench)
         samples["claim.ratio"] = samples["claim.many"] / samples["claim.few"]
         if plan.store == POSTGRES:

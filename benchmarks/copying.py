@@ -36,6 +36,10 @@ class Copies(Protocol):
         """Keep a transaction open that has looked at the runs."""
         ...
 
+    def tidy(self) -> None:
+        """Leave nothing of the copying to be done later."""
+        ...
+
 
 @contextmanager
 def copies(url: str) -> Iterator[Copies]:
@@ -78,6 +82,9 @@ class FileCopies:
         raise NotImplementedError
 
     due = taken = finished
+
+    def tidy(self) -> None:
+        """Do nothing: SQLite leaves nothing to be done later."""
 
     def open_transaction(self) -> AbstractContextManager[None]:
         """Not measured on SQLite."""
@@ -140,8 +147,9 @@ class ServerCopies:
             yield
 
     def tidy(self) -> None:
-        """Vacuum and analyse, so that nothing of the copying is left to do later."""
+        """Vacuum, analyse and write out, so that nothing of the copying is left to do later."""
         self.execute("VACUUM ANALYZE")
+        self.execute("CHECKPOINT")
 
     def one(self, sql: str) -> Any:
         """Return what a statement answers."""

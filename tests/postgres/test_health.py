@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from romulus.store.postgres import PostgresStore, health
+from tests.postgres.kit import until
 from tests.postgres.server import Database
 
 
@@ -33,3 +34,12 @@ async def test_commits_that_are_asynchronous_by_default_are_named(store: Postgre
             found = await other.warnings()
         connection.execute(f"ALTER DATABASE {database.name} RESET ALL")  # type: ignore[arg-type]
     assert health.REMEDIES["synchronous_commit"] in found
+
+
+async def test_a_table_of_dead_rows_is_named(store: PostgresStore, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "DEAD_MIN", 100)
+    database.execute("INSERT INTO romulus.wakes (run) SELECT n FROM generate_series(1, 500) n")
+    database.execute("DELETE FROM romulus.wakes")  # its end tells the server's statistics
+
+    await until(lambda: database.execute("SELECT n_dead_tup >= 500 FROM pg_stat_user_tables WHERE relname = 'wakes'") == [(True,)])
+    assert any(text.startswith("table romulus.wakes has ") for text in await store.warnings())
