@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -42,7 +42,7 @@ class Copies(Protocol):
 
 
 @contextmanager
-def copies(url: str) -> Iterator[Copies]:
+def copies(url: str) -> Generator[Copies, None, None]:
     """Give what makes copies in the store at *url*, on a connection of its own."""
     if url.startswith("postgresql"):
         with server_copies(url) as copied:
@@ -54,7 +54,7 @@ def copies(url: str) -> Iterator[Copies]:
 
 
 @contextmanager
-def server_copies(url: str) -> Iterator[ServerCopies]:
+def server_copies(url: str) -> Generator[ServerCopies, None, None]:
     """Give what makes copies in a PostgreSQL database, and measures them."""
     with psycopg.connect(url, autocommit=True) as connection:
         yield ServerCopies(connection)
@@ -139,7 +139,7 @@ class ServerCopies:
             )
 
     @contextmanager
-    def open_transaction(self) -> Iterator[None]:
+    def open_transaction(self) -> Generator[None, None, None]:
         """Keep a transaction open that has looked at the runs."""
         with psycopg.connect(self._connection.info.dsn, user=self._connection.info.user) as other:
             other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import count
 from pathlib import Path
@@ -44,7 +44,7 @@ class OneServer:
         self._url, self._numbers = url, count(1)
 
     @contextmanager
-    def lend(self) -> Iterator[str]:
+    def lend(self) -> Generator[str, None, None]:
         """Give the URL of an empty database while entered."""
         name = f"romulus_benchmark_{next(self._numbers)}"
         with psycopg.connect(self._url, autocommit=True) as connection:
@@ -57,7 +57,7 @@ class OneServer:
 
 
 @contextmanager
-def databases(store: str, directory: Path) -> Iterator[Databases]:
+def databases(store: str, directory: Path) -> Generator[Databases, None, None]:
     """Give the databases of *store*: sqlite, postgres (a server of its own below *directory*) or the URL of a server."""
     if store == SQLITE:
         yield Files()

@@ -49,7 +49,7 @@ async def change_plan(op: romulus.Operation, customer: str, plan: str) -> Plan:
 async def find_plan(op: romulus.Operation, customer: str, plan: str) -> romulus.LookupResult[Plan]:
     """Ask what the CRM has applied under the operation's ID."""
     answer = await crm.get().get(f"/plans/{op.id}")
-    if answer.status_code == httpx.codes.NOT_FOUND:
+    if answer.status_code == 404:
         return romulus.NotApplied()
     return romulus.Applied(Plan(**romulus.http.outcome(answer).json()))
 

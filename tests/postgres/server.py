@@ -78,7 +78,7 @@ class Server:
         """Create a database and return its name."""
         name = f"t{next(numbers)}"
         with self.connect() as connection:
-            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")  # type: ignore[arg-type]
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
         return name
 
     def template(self) -> str:
@@ -88,7 +88,7 @@ class Server:
 
             name = self.create()
             with self.connect(name) as connection:
-                connection.execute(plain_sql())  # type: ignore[arg-type]
+                connection.execute(plain_sql())
             self._template = name
         return self._template
 
@@ -127,7 +127,7 @@ class Database:
     def execute(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Execute one statement and return its rows, if it has any."""
         with self.server.connect(self.name) as connection:
-            cursor = connection.execute(sql, values or None)  # type: ignore[arg-type]
+            cursor = connection.execute(sql, values or None)
             return cursor.fetchall() if cursor.description else []
 
     def empty(self) -> None:
@@ -138,7 +138,7 @@ class Database:
     def drop(self) -> None:
         """Remove it, whoever is still connected."""
         with self.server.connect() as connection:
-            connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)")  # type: ignore[arg-type]
+            connection.execute(f"DROP DATABASE {self.name} WITH (FORCE)")
 
 
 @contextmanager
