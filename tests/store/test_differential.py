@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -10,16 +12,36 @@ import pytest
 
 from romulus.core.errors import IllegalTransition
 from romulus.core.machine import Change, RunStatus
-from romulus.core.record import AttemptRow, HoldKind, Record
-from romulus.core.requests import release, request_cancel, terminate
-from romulus.core.transition import CloseWait, Closing, Created, Transition
+from romulus.core.pools import NewPoolAttempt, PoolAttempt, PoolEnd, PoolReport
+from romulus.core.record import AttemptRow, HoldKind, Message, Record
+from romulus.core.requests import ask_child, release, request_cancel, terminate
+from romulus.core.transition import CloseChild, CloseWait, Closing, Created, NewChild, Transition
 from romulus.store import open_store
 from romulus.store.contract import RunFilter, Store
 from tests.postgres.server import Database
-from tests.store.kit import HELD, PENDING, SECOND, MovableHost, advance, claim, entry, event, free, new_run, park, register, succeed, wait
+from tests.store.kit import (
+    HELD,
+    LEASE,
+    PENDING,
+    SECOND,
+    MovableHost,
+    advance,
+    claim,
+    entry,
+    event,
+    free,
+    new_run,
+    park,
+    register,
+    succeed,
+    wait,
+)
 
 OWNERS = ("w1", "w2")
 RUNS, EVENTS, STEPS = 6, 14, 120
+CHILDREN = ("k0", "k1", "k2", "k3", "r0")
+WEIGHTS = {"move": 60, "claim": 24, "start": 10, "send": 6, "take pool": 6, "report pool": 6, "lose": 1, "change": 2}  # 2 for the others
+NAMES = (*(f"r{n}" for n in range(RUNS)), *CHILDREN[:4])
 START = 1_800_000_000 * SECOND
 
 
@@ -41,6 +63,7 @@ class Side:
     host: MovableHost
     held: dict[str, Record] = field(default_factory=dict[str, Record])
     sent: dict[str, Transition] = field(default_factory=dict[str, Transition])
+    worked: list[PoolAttempt] = field(default_factory=list[PoolAttempt])  # attempts claimed from the pool, oldest first
 
     async def fresh(self, run_id: str) -> Record | None:
         return await self.store.record("default", run_id)
@@ -62,18 +85,22 @@ async def run_trace(sides: list[Side], random: Random) -> None:
 
 
 def choose(random: Random) -> tuple[str, tuple[Any, ...]]:
-    run, name = f"r{random.randrange(RUNS)}", random.choice(list(COMMANDS))
+    run, (name,) = random.choice(NAMES), random.choices(list(COMMANDS), [WEIGHTS.get(name, 2) for name in COMMANDS])
     arguments: dict[str, tuple[Any, ...]] = {
-        "start": (run, random.choice([0, 0, 1, -1]), random.choice([None, 5 * SECOND])),
+        "start": (f"r{random.randrange(RUNS)}", random.choice([0, 0, 1, -1]), random.choice([None, 5 * SECOND])),
         "send": (f"e{random.randrange(EVENTS)}", random.choice("ab"), random.choice([b"1", b"1", b"2"])),
         "match": (random.choice([1, 100]),),
         "claim": (random.choice(OWNERS), random.choice([1, 10])),
         "pulse": (random.choice(OWNERS),),
-        "move": (run, random.choice(sorted(MOVES)), random.random() < 0.1, random.randrange(1 << 30)),
+        "move": (random.randrange(100), random.choice(sorted(MOVES)), random.random() < 0.1, random.randrange(1 << 30)),
         "again": (run,),
         "change": (run, random.choice(["cancel", "terminate", "release"])),
         "advance": (random.choice([1, SECOND, 20 * SECOND]),),
         "lose": (random.choice(OWNERS),),
+        "take pool": (random.choice(OWNERS), random.choice([1, 10])),
+        "report pool": (random.randrange(100), random.choice(list(PoolEnd)), random.random() < 0.2),
+        "lose pool": (),
+        "close children": (random.choice([1, 10]),),
     }
     return name, arguments[name]
 
@@ -104,8 +131,12 @@ async def pulse(side: Side, owner: str) -> Any:
     return sorted(face(record) for record in await side.store.pulse(owner))
 
 
-async def move(side: Side, run_id: str, how: str, stale: bool, seed: int) -> Any:
-    """Write a transition from what is stored now, or from what its worker has held all the time."""
+async def move(side: Side, which: int, how: str, stale: bool, seed: int) -> Any:
+    """Write a transition of a run that is claimed, from what is stored now, or from what its worker has held all the time."""
+    owned = [run.id for run in (await side.store.runs(RunFilter("default"), None, 100)).items if run.owner is not None]
+    if not owned:
+        return None
+    run_id = owned[which % len(owned)]
     record = side.held.get(run_id) if stale else await side.fresh(run_id)
     if record is None or record.run.owner is None:
         return None
@@ -145,9 +176,33 @@ async def lose(side: Side, owner: str) -> Any:
     return freed.runs
 
 
+async def take_pool(side: Side, owner: str, limit: int) -> Any:
+    taken = await side.store.take_pool(owner, "default", ["far"], ["train"], limit, LEASE)
+    side.worked += taken.rows
+    return [(row.run_id, row.seq, row.number, row.fence) for row in taken.rows]
+
+
+async def report_pool(side: Side, which: int, end: PoolEnd, stale: bool) -> Any:
+    """Report an attempt that was claimed at some time, under its fence or one too low, by whoever has it."""
+    if not side.worked:
+        return None
+    row = side.worked[which % len(side.worked)]
+    report = PoolReport(row.key, row.fence - stale, row.run, OWNERS[which % 2], end, b"how", "{}")
+    return list(await side.store.report_pool([report]))
+
+
+async def lose_pool(side: Side) -> Any:
+    return await side.store.lose_pool(100)
+
+
+async def close_children(side: Side, limit: int) -> Any:
+    return await side.store.close_children(limit, partial(ask_child, lambda: b"seed" * 4))
+
+
 COMMANDS: dict[str, Any] = {
     "start": start, "send": send, "match": match, "claim": do_claim, "pulse": pulse, "move": move, "again": again, "change": change,
-    "advance": advance_clock, "lose": lose,
+    "advance": advance_clock, "lose": lose, "take pool": take_pool, "report pool": report_pool, "lose pool": lose_pool,
+    "close children": close_children,
 }  # fmt: skip
 
 
@@ -183,9 +238,37 @@ def holding(record: Record, random: Random) -> Transition:
     return advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.HUNG, "why"))
 
 
+def pooling(record: Record, random: Random) -> Transition:
+    """Queue an attempt; the number of one that is there already stays its own."""
+    seq = record.run.revision + 1
+    queued = NewPoolAttempt(seq, "far", "train", "aa", b"{}", 1, 0, None, None, fence=record.run.fence)
+    return advance(record, pools=[queued], pooled=True)
+
+
+def reading(record: Record, random: Random) -> Transition:
+    """Take what the inbox holds; an attempt of a pool that was reported goes with its message."""
+    if not record.inbox:
+        return pooling(record, random)
+    taken = [message.key for message in record.inbox][: random.choice([1, 500])]
+    recalled = sorted({m.seq for m in record.inbox if m.key in taken and m.about == "pool"})
+    return advance(record, entry(record.run.position), taken=taken, recalled=recalled, parent=True, pooled=True)
+
+
+def bearing(record: Record, random: Random) -> Transition:
+    """Start a child, perhaps under an ID that is taken."""
+    seq, policy = record.run.revision + 1, random.choice(["cancel", "terminate", "abandon"])
+    child = new_run(random.choice(CHILDREN), depth=record.run.depth + 1)
+    return advance(record, children=[NewChild(child, seq, policy, tell=random.random() < 0.5)], parent=True)
+
+
+def asking(record: Record, random: Random) -> Transition:
+    return advance(record, closing=[CloseChild(random.randrange(1, 20), random.choice(["cancel", "terminate"]), "why")], parent=True)
+
+
 MOVES: dict[str, Any] = {
     "open": opening, "close": closing, "try": trying, "park": parking, "hold": holding,
-    "free": lambda record, _: free(record), "succeed": lambda record, _: replace(succeed(record), progressed=True),
+    "free": lambda record, _: free(record), "pool": pooling, "read": reading, "child": bearing, "ask": asking,
+    "succeed": lambda record, _: replace(succeed(record), progressed=True, child=record.run.depth > 0, parent=True, pooled=True),
 }  # fmt: skip
 
 
@@ -196,8 +279,19 @@ def face(record: Record) -> Any:
     return (
         run.id, str(run.status), run.generation, run.position, run.revision, run.owner or "", run.cancel_seq, run.cancel_reason, run.armed,
         run.losses, run.wake_at is None, run.priority, run.digest, run.hold_reason, run.started_at is None, run.finished_at is None,
-        [(a.seq, a.number) for a in record.attempts], waits,
+        [(a.seq, a.number) for a in record.attempts], waits, [told(message) for message in record.inbox], record.parent, record.pooled,
     )  # fmt: skip
+
+
+def told(message: Message) -> Any:
+    """Return what a message says, without the stores' own keys."""
+    info = message.info
+    if message.about == "pool":
+        info = json.dumps(json.loads(info)[1:])
+    elif message.about == "conflict":
+        taken = json.loads(info)
+        info = json.dumps([taken[0], bool(taken[2]), taken[3], taken[6]])
+    return (message.about, message.seq, bool(message.failed), message.body, info)
 
 
 async def picture(store: Store) -> Any:
@@ -207,6 +301,8 @@ async def picture(store: Store) -> Any:
         "runs": [face(record) for record in runs if record is not None],
         "journal": [[e[:5] for e in await store.history(r.generation.key, 0, 1000)] for r in runs if r is not None],
         "ends": [(r.generation.ended_at is None, r.generation.result) for r in runs if r is not None],
+        "children": [[tuple(c) for c in await store.children(r.generation.key)] for r in runs if r is not None],
+        "pools": [[(p.seq, p.number, p.state, p.owner) for p in await store.pooled(r.generation.key)] for r in runs if r is not None],
         "evidence": [len(await store.evidence(r.run.key)) for r in runs if r is not None],
         "events": [(e.id, e.state, e.late) for e in (await store.events("default", None, None, 100)).items],
         "waits": sorted((w.run_id, w.seq, w.event_id or "") for w in (await store.waits("default", None, 100)).items),
