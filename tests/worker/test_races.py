@@ -356,3 +356,21 @@ async def test_a_run_that_workers_keep_losing_is_tried_by_a_worker_that_is_never
         assert (await occupied.describe()).status == "running"
         OTHER.set()
         await occupied.result(timeout=20)
+
+
+async def test_a_wake_of_an_earlier_claim_is_not_taken_up(tmp_path: Path) -> None:
+    async with world(tmp_path, waits_beside_a_step) as w:
+        worker = await w.worker()
+        await w.client.start(waits_beside_a_step.options(id="r"))
+        await eventually(lambda: "long" in CALLS)
+        (driver,) = worker.memory.active.values()
+        record = await worker.store.record("default", "r")
+        assert record is not None
+        record.run.cancel_seq = 7
+        record.run.fence -= 1
+        worker.claimer._wake(record)  # pyright: ignore[reportPrivateUsage]
+        assert driver.cancel_seen == 0
+        record.run.fence += 1
+        worker.claimer._wake(record)  # pyright: ignore[reportPrivateUsage]
+        assert driver.cancel_seen == 7
+        GATE.set()
