@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -82,13 +83,20 @@ async def test_every_promise_holds_while_workers_are_killed_and_frozen(database:
             processes.start()
         await until(lambda: database.execute("SELECT count(*) >= 3 FROM romulus.workers") == [(True,)])
         lives = [asyncio.ensure_future(live(client, n, random.uniform(0, SECONDS), random.uniform(0, 3))) for n in range(RUNS)]
-        await disturb(processes, random)
+        await disturb(database, processes, random)
         for _ in range(2):
             processes.start()
         results = await asyncio.gather(*lives)
 
     assert results == [n + STEPS + 2 + n for n in range(RUNS)]
-    check(database)
+    check(database.execute)
+    for harm in HARMS:
+        with database.server.connect(database.name) as connection:
+            connection.execute("BEGIN")
+            assert connection.execute(harm).rowcount > 0, harm
+            with pytest.raises(AssertionError):
+                check(lambda sql, harmed=connection: harmed.execute(sql).fetchall())
+            connection.execute("ROLLBACK")
 
 
 async def live(client: romulus.AsyncClient, number: int, begins: float, waits: float) -> int:
@@ -98,15 +106,19 @@ async def live(client: romulus.AsyncClient, number: int, begins: float, waits: f
     await asyncio.sleep(waits)
     for _ in range(2):
         await client.send_event("go", number, correlation_id=f"r{number}", event_id=f"go-{number}")
-    return await handle.result(timeout=120)
+    return await handle.result(timeout=120, raise_on_hold=True)
 
 
-async def disturb(processes: Processes, random: Random) -> None:
-    """Kill, freeze and start processes for the while."""
+async def disturb(database: Database, processes: Processes, random: Random) -> None:
+    """Kill, freeze and start processes for the while, each time after some work was done: runs that lose every worker are held."""
     loop = asyncio.get_running_loop()
     end = loop.time() + SECONDS
     while loop.time() < end:
+        ((done,),) = database.execute("SELECT count(*) FROM romulus.journal")
         await asyncio.sleep(random.uniform(0.3, 1.2))
+        await until(
+            lambda done=done: database.execute("SELECT count(*) > %s FROM romulus.journal", done + 20) == [(True,)] or loop.time() > end
+        )
         victim = random.choice(processes.all)
         if random.random() < 0.5:
             processes.kill(victim)
@@ -119,9 +131,28 @@ REFUSED = """SELECT e.run FROM romulus.evidence e JOIN romulus.journal j ON j.ru
     AND j.transition = (e.detail::json ->> 'transition')::bigint WHERE e.kind = 'late_transition'"""
 
 
-def check(database: Database) -> None:
+EVIDENCE = "INSERT INTO romulus.evidence (run, at, fence, kind, owner, detail)"
+# What a broken promise would look like, one each: the check has to see it.
+HARMS = (
+    "UPDATE romulus.runs SET status = 'failed' WHERE id = 'r1'",
+    "INSERT INTO bodies SELECT * FROM bodies LIMIT 1",
+    "INSERT INTO bodies SELECT run, number, token, 99, fence, pid, recorded FROM bodies LIMIT 1",
+    "UPDATE bodies SET recorded = false WHERE run = 'r1'",
+    "DELETE FROM romulus.journal WHERE run = (SELECT min(key) FROM romulus.runs) AND position = 2",
+    "UPDATE romulus.journal SET fence = 1 WHERE run = (SELECT min(key) FROM romulus.runs) AND position = 2",
+    f"{EVIDENCE} SELECT key, 0, fence + 1, 'late_transition', '', '{{\"transition\": 0}}' FROM romulus.runs WHERE id = 'r1'",
+    f"{EVIDENCE} SELECT run, 0, fence, 'late_transition', '', json_build_object('transition', transition) FROM romulus.journal LIMIT 1",
+    "DELETE FROM romulus.events WHERE id = 'go-1'",
+    "INSERT INTO romulus.dealt SELECT event, run + 1, how FROM romulus.dealt LIMIT 1",
+    "INSERT INTO sends SELECT * FROM sends LIMIT 1",
+    "UPDATE romulus.operations SET state = 'unknown' WHERE run = (SELECT min(key) FROM romulus.runs)",
+    "UPDATE bodies SET token = 'another' WHERE run = 'r1' AND number = 3",
+    "UPDATE romulus.runs SET owner = 'w' WHERE id = 'r1'",
+)
+
+
+def check(rows: Callable[[str], list[Any]]) -> None:
     """Each line is a promise, asked of the database."""
-    rows = database.execute
     assert rows("SELECT DISTINCT status FROM romulus.runs") == [("succeeded",)]
     assert rows("SELECT count(*) > 0 FROM bodies WHERE attempt > 1") == [(True,)], "nothing was lost: this shows nothing"
     # 1: every body ran under an attempt of its own, and none under a later one than that whose outcome is recorded.
