@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.processes.apps.writes import DIE_AT, TIMEOUT_S, write_all
+from tests.processes.apps.writes import DIE_AT, write_all
 from tests.processes.crm import ABILITIES, Crm, Writes, crm, frozen, kinds
 from tests.processes.stage import FULL, Process, Stage, on_both_stores
 
@@ -83,7 +83,7 @@ async def test_a_worker_killed_at_any_point_of_a_write_leaves_one_effect(stage: 
     if door:
         stage.unshut(door)
     await _all_come(stage, crm, point)
-    await crm.behave(**dict.fromkeys(held, 0), **BEHAVIOURS[behaviour])
+    await crm.behave(**{**dict.fromkeys(held, 0), **BEHAVIOURS[behaviour]})
     await stage.worker(APP)
     await writes.one_effect_each()
     assert writes.resolved >= (point != "recorded")  # the one that nobody can ask was held
@@ -150,7 +150,8 @@ async def test_a_process_frozen_before_its_send_that_goes_on_in_time_leaves_one_
 @both_if_full
 async def test_a_deploy_makes_nothing_unknown(stage: Stage, crm: Crm) -> None:
     """SIGTERM with writes under way and more in the queue: the ones end within the grace, the others go on elsewhere."""
-    await crm.behave(answer_after_s=TIMEOUT_S / 3)
+    stage.environment["WRITES_TIMEOUT_S"] = "20"
+    await crm.behave(answer_after_s=0.5)
     first, writes = await stage.worker(APP, "--concurrency", "2"), Writes(stage, crm)
     await writes.start()
     await stage.until(lambda: len(crm.effects()) == 2, "two are applied")

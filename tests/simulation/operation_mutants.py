@@ -12,9 +12,9 @@ import pytest
 
 from romulus.core import operations
 from romulus.core.operations import ENDINGS, Ending, OperationEvent, OperationState
-from romulus.testing.simulator.operating import operating
+from romulus.testing.simulator.operating import run_operating
 from romulus.testing.simulator.scenario import LEASE
-from romulus.testing.simulator.seed import Verdict, run_world
+from romulus.testing.simulator.seed import Verdict
 from romulus.testing.simulator.writes import STOPS, every_crash_of, every_stop_of, frozen_send
 from romulus.worker.operations import arming, claimed, sending
 from romulus.worker.settings import SECOND
@@ -35,7 +35,7 @@ class Mutant:
 
 def seeds() -> Iterator[Verdict]:
     """Return random worlds."""
-    return (run_world(f"operations {seed}", seed, operating) for seed in range(SEEDS))
+    return (run_operating(seed) for seed in range(SEEDS))
 
 
 def crashes(kind: str, behaviour: str, stride: int = 7) -> Callable[[], Iterator[Verdict]]:

@@ -26,3 +26,18 @@ def test_the_command_shows_the_trace_of_a_seed() -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "run1: created" in ran.stdout
     assert "digest" in ran.stdout
+
+
+def test_the_command_enumerates_writes_and_says_how_many() -> None:
+    ran = simulator("--writes", "100000", "--kind", "blind")
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "writes, " in ran.stdout
+    assert "broken: none" in ran.stdout
+
+
+def test_the_command_runs_seeds_with_operations() -> None:
+    ran = simulator("--operations", "--seeds", "2")
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "2 seeds" in ran.stdout

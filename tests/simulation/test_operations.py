@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from romulus.testing.simulator.operating import operating
+from romulus.testing.simulator.operating import run_operating
 from romulus.testing.simulator.provider import OPERATIONS
-from romulus.testing.simulator.seed import Verdict, run_world
+from romulus.testing.simulator.seed import Verdict
 from romulus.testing.simulator.writes import BEHAVIOURS, STOPS, every_crash_of, every_frozen_send_of, every_stop_of
 from tests.simulation.operation_mutants import MUTANTS
 
@@ -20,14 +20,10 @@ FULL = bool(os.environ.get("CASES_FULL"))  # every crash point, in about an hour
 CRASHES_STRIDE, STOPS_STRIDE = (1, 1) if FULL else (29, 83)
 
 
-def run(seed: int) -> Verdict:
-    return run_world(f"operations {seed}", seed, operating)
-
-
 @pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))
 def test_no_operation_is_repeated_blindly_and_none_is_lost_unreported(start: int) -> None:
     for seed in range(start, start + CHUNK):
-        verdict = run(seed)
+        verdict = run_operating(seed)
         assert verdict.ok, verdict.report()
 
 
@@ -63,7 +59,7 @@ def test_a_process_frozen_between_its_check_and_its_send_is_waited_for_as_long_a
 
 
 def test_a_seed_replays_exactly() -> None:
-    assert run(3).digest == run(3).digest
+    assert run_operating(3).digest == run_operating(3).digest
 
 
 def caught(worlds: Iterator[Verdict]) -> bool:

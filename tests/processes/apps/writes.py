@@ -15,7 +15,7 @@ from romulus import LookupResult, Operation, Retry
 from romulus.host import RealHost
 from tests.processes.effects import door, note
 
-TIMEOUT_S = 1.5
+TIMEOUT_S = float(os.environ.get("WRITES_TIMEOUT_S", "1.5"))
 SETTLE_S = float(os.environ.get("WRITES_SETTLE_S", "0.3"))
 DIE_AT = "WRITES_DIE_AT"  # variable: crash points, "a>b>c": the process kills itself at the first c after the first b after the first a
 RETRY = Retry(max_attempts=6, initial=0.1, max_delay=0.5)

@@ -19,6 +19,7 @@ from .judge import Judge
 from .programs import Author
 from .provider import Provider, Standing, provide, with_writes
 from .scenario import Action, Scenario, draw_rates
+from .seed import Verdict, run_world
 from .stage import Stage
 from .steps import BOTH
 from .world import World
@@ -111,6 +112,11 @@ class Operating(Reviewing, Scenario):
 
     def _actions(self) -> dict[Action, int]:
         return super()._actions() | {self.review: 3}
+
+
+def run_operating(seed: int) -> Verdict:
+    """Run a random scenario with operations; the same seed always runs the same."""
+    return run_world(f"operations seed {seed}", seed, operating)
 
 
 async def operating(world: World) -> None:
