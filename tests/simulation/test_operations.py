@@ -66,6 +66,7 @@ def caught(worlds: Iterator[Verdict]) -> bool:
     return any(not verdict.ok for verdict in worlds)
 
 
+@pytest.mark.timeout(900)  # some are missed by one seed in a hundred
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_guard_taken_out_is_missed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[name].apply(monkeypatch)
