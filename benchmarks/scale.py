@@ -111,6 +111,7 @@ def journal(bench: Bench) -> Samples:
         started = time.perf_counter()
         copied.finished(plan.journal_rows // entries - 1)
         took = time.perf_counter() - started
+        copied.tidy()
         sizes, rows = _sizes(copied), copied.one("SELECT count(*) FROM journal")
     among = run(plan, _reads(bench))
     return {
