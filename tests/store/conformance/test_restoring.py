@@ -200,7 +200,7 @@ async def test_one_that_nobody_can_be_asked_about_is_held_with_its_run(store: St
     await store.restore()
 
     row, run = await operation(store), (await again(store, record)).run
-    assert (row.state, row.due) == (S.HELD, None)
+    assert (row.state, row.due, row.doubted) == (S.HELD, None, True)
     assert "may have been sent" in row.hold_reason
     assert "was sent once" not in row.hold_reason
     assert row.hold_reason in run.hold_reason
