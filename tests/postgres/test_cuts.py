@@ -156,12 +156,12 @@ async def test_silent_connections_are_given_up_together(
     """Each by itself would cost a call its time."""
     proxy.drop_all()
     monkeypatch.setattr(pool, "COMMAND_S", 0.3)
-    await asyncio.gather(*(far.run("default", f"r{n}") for n in range(6)))
+    await asyncio.gather(*(far.history(n, 0, 1) for n in range(6)))
     proxy.swallow_all()
 
     with pytest.raises(StoreUnavailable):
-        await far.run("default", "r1")
-    assert await far.run("default", "r1") is None
+        await far.history(1, 0, 1)
+    assert await far.history(1, 0, 1) == []
 
 
 async def test_a_batch_that_was_undone_by_a_deadlock_is_written_again(store: PostgresStore, database: Database, host: MovableHost) -> None:
