@@ -13,6 +13,7 @@ import pytest
 import romulus
 from romulus import Applied, LookupResult, NotApplied, NotSent, Operation, Rejected, Retry
 from romulus.core.machine import RunStatus
+from romulus.worker.operations import claimed
 from tests.worker.rig import World, eventually, url_of, world
 
 SIDE = ("side",)
@@ -387,3 +388,18 @@ async def test_more_than_one_transition_may_record_are_recorded_one_transition_a
         await eventually(lambda: states(here) == [("queued", 12)])
         await here.worker(pools=SIDE)
         assert len(await handle.result(timeout=20)) == 12
+
+
+async def test_a_slot_comes_back_where_its_arming_was_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    async def refused(_: Any, row: Any, *given: Any) -> None:
+        asked.append(row.id)
+
+    monkeypatch.setattr(claimed.ClaimedSends, "_arm", refused)
+    async with world(tmp_path, *FLOWS) as here:
+        await begun(here, charges, 1)
+        worker = await here.worker(pools=SIDE, concurrency=1)
+        await eventually(lambda: len(asked) == 1)
+        await eventually(lambda: worker.engine.slots.free == 1)
+        assert outside.sends == []
