@@ -107,7 +107,7 @@ def test_an_event_and_a_wait_find_each_other_in_every_order(played: Any) -> None
 
         return [opens, sends], check
 
-    assert played(tell, 2, mortal=(0, 1)) > 150
+    assert played(tell, 2, mortal=(0, 1)) > 90
 
 
 def waiting(it: Tale) -> Any:

@@ -121,10 +121,7 @@ def _ended(driver: RunDriver, draft: Draft, command: Command, message: Message) 
 
 
 def _conflict(driver: RunDriver, draft: Draft, command: Command | None, message: Message) -> None:
-    """Take over a child that an earlier generation of this run started alike; any other run under that ID is a conflict.
-
-    A retry begins one again that had ended badly: told how it ended, the run would end the same way.
-    """
+    """Take over a child that an earlier generation of this run started alike; any other run under that ID is a conflict."""
     driver.children.discard(message.seq)
     if command is None:
         return
@@ -133,13 +130,18 @@ def _conflict(driver: RunDriver, draft: Draft, command: Command | None, message:
     if difference:
         _failed(driver, draft, command, dump_failure(RunConflict(taken.run_id, difference)))
         return
-    again = driver.instance.seeds.replaced and taken.status in RETRIED
+    again = _begins_again(driver, taken)
     draft.attach(Attach(message.seq, taken.key, call.on_close, again))
     if again:
         draft.ask(CloseChild(message.seq, "retry"))
     driver.children.add(message.seq)
     if command.kind == Kind.STARTED:
         draft.answers.append(Message(0, About.STARTED, message.seq, False, b"", taken.run_id))
+
+
+def _begins_again(driver: RunDriver, taken: Taken) -> bool:
+    """Return whether a child that is taken over is retried: told again how it had ended, a retried run would end the same way."""
+    return driver.instance.seeds.replaced and taken.status in RETRIED
 
 
 def _difference(call: ChildCall, taken: Taken) -> str:
