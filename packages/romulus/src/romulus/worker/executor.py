@@ -83,6 +83,11 @@ class Executor:
         if tasks:
             await asyncio.wait(tasks)
 
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """Return what runs on the loop now."""
+        handles: list[Any] = [work.handle for work in self.running]
+        return [handle for handle in handles if isinstance(handle, asyncio.Task)]
+
     def silent(self, work: Body, error: StepTimeout) -> None:
         """End an attempt that sends no heartbeats: its outcome is the timeout."""
         work.silenced = error

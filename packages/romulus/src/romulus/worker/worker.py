@@ -172,7 +172,7 @@ class Worker:
         self.engine.watchdog.stop()
         self._unlisten()
         self.memory.clear()
-        await end([work.handle for work in self.engine.executor.running if isinstance(work.handle, asyncio.Task)])
+        await end(self.engine.executor.tasks())
         self._unrefuse()
         if self._keeper is not None:
             self._keeper.stop()

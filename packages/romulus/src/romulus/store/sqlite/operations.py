@@ -245,7 +245,7 @@ def _fitting(namespace: str, serves: OperationsServed) -> list[Fitting]:
     return [(namespace, pool, names, lookups) for pool in serves.pools]
 
 
-def _next(session: Session, sql: str, fitting: Sequence[Fitting]) -> list[tuple[int, Fitting]]:
+def _next(session: Session, sql: LiteralString, fitting: Sequence[Fitting]) -> list[tuple[int, Fitting]]:
     """Return when the next operation of each pool is due, the pool with the earliest first; those without any are left out."""
     found = [(session.value("operations.next", sql, pool), pool) for pool in fitting]
     return sorted((due, pool) for due, pool in found if due is not None)
@@ -262,7 +262,9 @@ def _take(session: Session, owner: str, fitting: Sequence[Fitting], limit: int, 
     return _claimed(session, owner, fitting, limit, now, NEXT, TAKE)
 
 
-def _claimed(session: Session, owner: str, fitting: Sequence[Fitting], limit: int, now: int, following: str, take: str) -> TakenOperations:
+def _claimed(
+    session: Session, owner: str, fitting: Sequence[Fitting], limit: int, now: int, following: LiteralString, take: LiteralString
+) -> TakenOperations:
     live = session.run("operations.live", "SELECT 1 FROM workers WHERE id = ? AND NOT dead", (owner,))
     keys: list[int] = []
     for _, pool in _next(session, following, fitting) if live else ():
