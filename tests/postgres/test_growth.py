@@ -11,7 +11,7 @@ import pytest
 from benchmarks.copying import server_copies
 from romulus.core.operations import OperationState
 from romulus.core.transition import NewChild
-from romulus.store.contract import RunFilter
+from romulus.store.contract import OperationsServed, RunFilter
 from romulus.store.postgres import PostgresStore
 from tests.postgres.kit import opened, settled
 from tests.postgres.server import Database, running
@@ -77,7 +77,7 @@ async def day(store: PostgresStore, host: MovableHost, names: Iterator[str]) -> 
     assert len(taken.rows) == 1
     await store.pulse(owner)
     await store.lose_pool(10)
-    await store.take_operations(owner, "default", ["charge"], 10, OperationState.UNKNOWN)
+    await store.take_operations(owner, "default", OperationsServed(("default",), ("charge",), ()), 10, OperationState.UNKNOWN)
     await store.reopen_held("default", request().serves, PENDING)
     await store.expire_events(SECOND * 1_000_000, 10)
     await store.history(first.run.generation_key, 0, 100)

@@ -194,7 +194,7 @@ async def test_what_its_run_withdraws_and_its_pool_arms_is_one_or_the_other(
     store: PostgresStore, database: Database, host: MovableHost, holding: Any, first: str
 ) -> None:
     record = await claimed(store, host)
-    queued = NewIntent(1, "op-1", "write", "d1", b"{}", LOOKED, S.QUEUED, 0, "side")
+    queued = NewIntent(1, "op-1", "write", "d1", b"{}", LOOKED, S.QUEUED, 0, pool="side")
     await store.apply([advance(record, intents=[queued], operates=True)])
     (await register(store, host, "w2")).close()
     serves = OperationsServed(("side",), ("write",), ("write",))
@@ -221,7 +221,7 @@ async def test_what_its_run_withdraws_and_its_pool_arms_is_one_or_the_other(
 
 async def test_two_workers_of_a_pool_claim_different_operations(store: PostgresStore, host: MovableHost) -> None:
     record = await claimed(store, host)
-    intents = [NewIntent(n, f"op-{n}", "write", "d1", b"{}", LOOKED, S.QUEUED, 0, "side") for n in range(1, 21)]
+    intents = [NewIntent(n, f"op-{n}", "write", "d1", b"{}", LOOKED, S.QUEUED, 0, pool="side") for n in range(1, 21)]
     await store.apply([advance(record, intents=intents, operates=True)])
     serves = OperationsServed(("side",), ("write",), ("write",))
     for worker in ("w2", "w3"):
