@@ -33,6 +33,11 @@ async def blocked(database: Database, count: int) -> None:
     await until(lambda: database.execute(BLOCKED) == [(count,)])
 
 
+def deadlocks(database: Database) -> list[Any]:
+    """Return how many deadlocks the server has broken in this database, in earlier tests too."""
+    return database.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+
+
 async def until(condition: Callable[[], bool], unless: asyncio.Future[Any] | None = None) -> None:
     """Wait for a condition, or for *unless* to be done; the test's own timeout bounds it."""
     while not (unless is not None and unless.done()) and not condition():

@@ -17,7 +17,7 @@ from romulus.core.requests import request_cancel, terminate
 from romulus.core.transition import Closing, Transition, Verdict
 from romulus.store.postgres import PostgresStore
 from romulus.store.postgres.apply import write_all
-from tests.postgres.kit import BLOCKED, Died, blocked, dies_at, opened, settled, until
+from tests.postgres.kit import BLOCKED, Died, blocked, deadlocks, dies_at, opened, settled, until
 from tests.postgres.server import Database
 from tests.store.kit import (
     PENDING,
@@ -354,6 +354,7 @@ async def test_batches_about_the_same_waits_in_any_order_never_deadlock(
     store: PostgresStore, database: Database, host: MovableHost
 ) -> None:
     """Two workers' batches close waits while both match and terminate; errors would come as BatchRejected or StoreUnavailable."""
+    before = deadlocks(database)
     records = [await waiting(store, host, f"r{n}") for n in range(12)]
     async with opened(database.url, host) as other:
         for n in range(12):
@@ -366,4 +367,4 @@ async def test_batches_about_the_same_waits_in_any_order_never_deadlock(
             store.change("default", "r10", lambda r, _, now: terminate(r, "", now)),
             other.change("default", "r11", lambda r, _, now: terminate(r, "", now)),
         )  # fmt: skip
-    assert database.execute("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()") == [(0,)]
+    assert deadlocks(database) == before

@@ -29,7 +29,7 @@ class LeaseKeeper:
         self._loop_thread = threading.get_ident()
         self._reported = False
         self._over = False
-        self._warned = False
+        self._warned = set[str]()  # what was said since the last renewal
         self._unhurry: Callable[[], None] | None = None  # while the interpreter is asked for sooner
         self._ticker: Stoppable | None = None
 
@@ -75,7 +75,7 @@ class LeaseKeeper:
         except Exception as error:  # noqa: BLE001  a commit whose outcome is unknown too: this thread must outlive whatever it is
             self._warn(error)
             return
-        self._warned = False
+        self._warned.clear()
         if not alive and not self._over:
             self._over = True
             self._host.call_from_thread(self._lost)
@@ -84,8 +84,8 @@ class LeaseKeeper:
         self._beat, self._reported = self._host.monotonic(), False
 
     def _warn(self, error: Exception) -> None:
-        if not self._warned:
-            self._warned = True
+        if str(error) not in self._warned:
+            self._warned.add(str(error))
             log.warning("lease not renewed, %.1f s left: %s", self._lease.remaining() / SECOND, error)
 
     def _report(self, blocked: int) -> None:

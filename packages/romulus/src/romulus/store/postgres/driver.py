@@ -80,6 +80,8 @@ async def _first(dsns: tuple[str, ...], connected: Callable[[str], Awaitable[Any
     """Return a connection to the first host that takes us. The next is asked too where one refuses or says nothing: a lost machine does not
     refuse, and would be waited for by every connection.
     """
+    if len(dsns) == 1:
+        return await connected(dsns[0])
     left, asked = deque(dsns), set[asyncio.Future[Any]]()
     error: BaseException | None = None
     try:
@@ -98,6 +100,8 @@ async def _first(dsns: tuple[str, ...], connected: Callable[[str], Awaitable[Any
         for each in asked:
             each.add_done_callback(_unwanted)
             each.cancel()
+        if asked:
+            await asyncio.wait(asked)  # left alone, one would be cut off with the event loop, its socket open
     assert error is not None
     raise error
 

@@ -15,7 +15,7 @@ from romulus.core.retry import Retry
 from romulus.worker.engine import Outcome, TryAgain
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class PoolWork:
     """A `worker.engine.Body`."""
 
