@@ -122,10 +122,10 @@ async def test_a_delayed_start_is_not_due_before_its_delay(tmp_path: Path) -> No
 
 async def test_namespaces_keep_equal_ids_apart(tmp_path: Path) -> None:
     app = app_at(tmp_path)
-    async with app.client() as client, AsyncClient(app, namespace="b") as elsewhere:
+    async with app.client() as client, AsyncClient(app, namespace="b") as elsewhere, AsyncClient(app, namespace="c") as empty:
         await client.start(total.options(id="k"), 1)
         await elsewhere.start(total.options(id="k"), 2)
 
         assert [run.id for run in await client.runs()] == ["k"]
         with pytest.raises(romulus.RunNotFound):
-            await AsyncClient(app, namespace="c").get("k").describe()
+            await empty.get("k").describe()
