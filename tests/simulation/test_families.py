@@ -18,8 +18,8 @@ from tests.simulation.stories import SECOND, Story, told
 
 CHUNK = 10
 SEEDS = 60
-MUTANT_SEEDS = 60
-LIKELY = (0, 1, 3, 6, 10, 15)  # seeds that have missed one of the guards: they come first
+MUTANT_SEEDS = 200
+LIKELY = (117, 0, 1, 3, 6, 10, 15)  # seeds that have missed one of the guards: they come first
 
 
 @pytest.mark.parametrize("start", range(0, SEEDS, CHUNK))

@@ -8,7 +8,7 @@ from romulus.testing.simulator.seed import run_seed
 
 from .mutants import MUTANTS, Mutant, matched
 
-SEEDS_MAX = 150
+SEEDS_MAX = 400
 
 
 @pytest.fixture(params=MUTANTS, ids=lambda mutant: mutant.name)
