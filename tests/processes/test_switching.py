@@ -8,6 +8,7 @@ from threading import Event
 
 import pytest
 
+from romulus.host import switching
 from romulus.host.pool import DaemonPool
 from romulus.host.switching import BLOCKED_S, BODIES_S, ask
 
@@ -15,8 +16,10 @@ OWN = 0.003
 
 
 @pytest.fixture(autouse=True)
-def own() -> Iterator[None]:
-    """An interval that is neither ours nor the interpreter's first one."""
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An interval that is neither ours nor the interpreter's first one, and nobody who asks for another: workers lost in other tests do."""
+    monkeypatch.setattr(switching, "_asked", [])
+    monkeypatch.setattr(switching, "_own", [])
     before = sys.getswitchinterval()
     sys.setswitchinterval(OWN)
     yield
