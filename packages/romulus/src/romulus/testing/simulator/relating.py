@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from random import Random
-from typing import Any, Final, cast
+from typing import Any, Final, TypeGuard
 
 from romulus.core.machine import RunStatus
 from romulus.core.record import Kind
@@ -39,7 +39,11 @@ def with_family(random: Random, node: Node, depth: int = 0) -> Node:
             kind = random.choice(kinds)
             return ["step", kind, label, random.choice(FAILS["once"] if kind == "far_once" else (0, 0, 0, 1, 2, 99)), millis]
         return _child(random, random.choice(list(ROLES)), label, depth)
-    return [with_family(random, cast("Node", part), depth) if isinstance(part, list) else part for part in node]
+    return [with_family(random, part, depth) if _is_node(part) else part for part in node]
+
+
+def _is_node(part: Any) -> TypeGuard[Node]:
+    return isinstance(part, list)
 
 
 def _child(random: Random, how: str, label: str, depth: int) -> Node:
