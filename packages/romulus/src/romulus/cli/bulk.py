@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -13,12 +13,10 @@ from romulus.client import AsyncClient, AsyncHandle, RunDescription
 from romulus.core.errors import IllegalTransition
 from romulus.core.machine import LIVE, RunStatus
 
-from .command import FAILED, USAGE, Cli, Exit
+from .choosing import PAGE, confirm, every, named
+from .command import USAGE, Cli, Exit
 from .output import print_json, say
 from .reading import parsed_attributes, parsed_time
-
-PAGE = 1_000
-SHOWN_MAX = 10  # runs named before the question
 
 Run = Annotated[str | None, typer.Argument(metavar="[RUN]", help="Run ID; without one the options say which live runs.")]
 Workflow = Annotated[str | None, typer.Option("--workflow", help="Live runs of this workflow.")]
@@ -65,24 +63,18 @@ async def ask_all(cli: Cli, verb: str, choice: Choice, ask: Ask) -> None:
     async with cli.client() as client:
         chosen = await _chosen(client, choice)
         if chosen and not choice.yes:
-            _confirm(verb, chosen)
+            confirm(f"{verb} {len(chosen)} live runs ({named([run.id for run in chosen])})?")
         answers = Counter([await _answer(client.get(run.id), ask) for run in chosen])
     told = {"asked": answers["asked"], "ended_meanwhile": answers["ended_meanwhile"]}
     print_json(told) if cli.json else say(f"{told['asked']} runs asked, {told['ended_meanwhile']} had ended meanwhile")
 
 
 async def _chosen(client: AsyncClient, choice: Choice) -> list[RunDescription]:
-    found: list[RunDescription] = []
-    after: str | None = None
-    while True:
-        page = await client.runs(
-            workflow=choice.workflow, status=choice.status, attributes=parsed_attributes(choice.attribute),
-            since=parsed_time(choice.since, "--since"), until=parsed_time(choice.until, "--until"), after=after, limit=PAGE,
-        )  # fmt: skip
-        found += [run for run in page if run.status in LIVE]
-        after = page.next
-        if after is None:
-            return found
+    found = every(lambda after: client.runs(
+        workflow=choice.workflow, status=choice.status, attributes=parsed_attributes(choice.attribute),
+        since=parsed_time(choice.since, "--since"), until=parsed_time(choice.until, "--until"), after=after, limit=PAGE,
+    ))  # fmt: skip
+    return [run async for run in found if run.status in LIVE]
 
 
 async def _answer(handle: AsyncHandle[Any], ask: Ask) -> str:
@@ -91,14 +83,3 @@ async def _answer(handle: AsyncHandle[Any], ask: Ask) -> str:
     except IllegalTransition:
         return "ended_meanwhile"
     return "ended_meanwhile" if answer == "already_terminal" else "asked"
-
-
-def _confirm(verb: str, chosen: Sequence[RunDescription]) -> None:
-    named = ", ".join(run.id for run in chosen[:SHOWN_MAX])
-    more = f" and {len(chosen) - SHOWN_MAX} more" if len(chosen) > SHOWN_MAX else ""
-    try:
-        agreed = typer.confirm(f"{verb} {len(chosen)} live runs ({named}{more})?", err=True)
-    except typer.Abort:
-        agreed = False
-    if not agreed:
-        raise Exit(FAILED, "nothing was done; --yes does not ask")

@@ -16,12 +16,11 @@ from romulus.client.operations import Resolution
 from romulus.core.errors import OperationConflict, OperationNotFound
 from romulus.core.operations import UNSETTLED, OperationState
 
-from .command import FAILED, USAGE, Exit
+from .choosing import PAGE, confirm, every, named
+from .command import USAGE, Exit
 from .reading import parsed_time
 
-PAGE: Final = 1_000
 AT_ONCE: Final = 100  # resolutions under way
-SHOWN_MAX: Final = 10  # operations named before the question
 
 Name = Annotated[str | None, typer.Option("--name", help="Operations of this name.")]
 Workflow = Annotated[str | None, typer.Option("--workflow", help="Operations of runs of this workflow.")]
@@ -66,7 +65,7 @@ async def resolve_all(
     """Resolve every chosen operation, once the user has agreed; one that is settled meanwhile is left as it is."""
     chosen = await _chosen(client, choice)
     if chosen and not choice.yes:
-        _confirm(verb, chosen)
+        confirm(_question(verb, chosen))
     answers: Counter[str] = Counter()
     for start in range(0, len(chosen), AT_ONCE):
         some = [_answer(client, each.id, resolution, reason, reviewer) for each in chosen[start : start + AT_ONCE]]
@@ -76,14 +75,8 @@ async def resolve_all(
 
 async def _chosen(client: AsyncClient, choice: Choice) -> list[OperationRecord]:
     since, until = parsed_time(choice.since, "--since"), parsed_time(choice.until, "--until")
-    found: list[OperationRecord] = []
-    after: str | None = None
-    while True:
-        page = await client.operations(state=choice.state or OperationState.HELD, after=after, limit=PAGE)
-        found += [each for each in page if _is_meant(each, choice, since, until)]
-        after = page.next
-        if after is None:
-            return found
+    found = every(lambda after: client.operations(state=choice.state or OperationState.HELD, after=after, limit=PAGE))
+    return [each async for each in found if _is_meant(each, choice, since, until)]
 
 
 def _is_meant(each: OperationRecord, choice: Choice, since: datetime | None, until: datetime | None) -> bool:
@@ -104,13 +97,6 @@ async def _answer(client: AsyncClient, operation: str, resolution: Resolution, r
     return "resolved"
 
 
-def _confirm(verb: str, chosen: Sequence[OperationRecord]) -> None:
+def _question(verb: str, chosen: Sequence[OperationRecord]) -> str:
     names = ", ".join(f"{count} {name}" for name, count in sorted(Counter(each.name for each in chosen).items()))
-    ids = ", ".join(each.id for each in chosen[:SHOWN_MAX])
-    more = f" and {len(chosen) - SHOWN_MAX} more" if len(chosen) > SHOWN_MAX else ""
-    try:
-        agreed = typer.confirm(f"resolve {len(chosen)} operations ({names}) as {verb}: {ids}{more}?", err=True)
-    except typer.Abort:
-        agreed = False
-    if not agreed:
-        raise Exit(FAILED, "nothing was done; --yes does not ask")
+    return f"resolve {len(chosen)} operations ({names}) as {verb}: {named([each.id for each in chosen])}?"

@@ -18,7 +18,8 @@ from romulus.core.restoring import Restored, awaited
 from romulus.core.transition import Next
 from romulus.store.contract import RunFilter, Store
 
-from .command import FAILED, USAGE, Cli, Exit, command
+from .choosing import PAGE, confirm
+from .command import USAGE, Cli, Exit, command
 from .migrate import MEMORY, POSTGRES
 from .output import print_json, print_table, say
 from .reading import parsed_time
@@ -29,7 +30,6 @@ RESTORE = (
 )
 SETTLED = "{store}: send the operations of runs from before the restore as usual, without a look whether they were sent before"
 RELEASE = "{store}: let the runs go on that a restore holds"
-PAGE = 1_000
 COLUMNS: dict[str, Callable[[Run], object]] = {
     "RUN": lambda run: run.id,
     "NAMESPACE": lambda run: run.namespace,
@@ -63,7 +63,7 @@ async def restore(
     _check_there(cli.store)
     at = parsed_time(since, "--since")
     if not yes:
-        _confirm((SETTLED if settled else RELEASE if release else RESTORE).format(store=cli.store))
+        confirm((SETTLED if settled else RELEASE if release else RESTORE).format(store=cli.store) + "?")
     source = Source(cli.store)
     opened = await source.acquire()
     try:
@@ -84,15 +84,6 @@ def _check_there(url: str) -> None:
     path = Path(url.removeprefix("sqlite:///")).expanduser()
     if not url.startswith(POSTGRES) and url.startswith("sqlite:///") and not path.exists():
         raise ConfigurationError(f"{path} does not exist: put the backup there first")
-
-
-def _confirm(question: str) -> None:
-    try:
-        agreed = typer.confirm(f"{question}?", err=True)
-    except typer.Abort:
-        agreed = False
-    if not agreed:
-        raise Exit(FAILED, "nothing was done; --yes does not ask")
 
 
 async def _released(store: Store, namespace: str) -> int:
