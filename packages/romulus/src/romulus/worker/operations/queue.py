@@ -6,15 +6,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from romulus.core.errors import CommitUnknown
 from romulus.core.operations import OperationRow
 from romulus.core.pools import DEFAULT_POOL
 from romulus.store.contract import OperationsServed
 from romulus.worker.engine import Engine
-from romulus.worker.patience import forever
 
 from .claimed import ClaimedSends
-from .settling import cancelled, within
+from .working import Working
 
 if TYPE_CHECKING:
     from .telling import Operations
@@ -29,54 +27,38 @@ class PoolQueue:
         self._engine, self._sends = engine, ClaimedSends(engine, operations)
         pools = tuple(pool for pool in serves.pools if pool != DEFAULT_POOL)
         self._serves = OperationsServed(pools, serves.names, serves.lookups)
-        self._poked = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._working: set[asyncio.Task[None]] = set()
-        self._sending: set[asyncio.Task[None]] = set()  # of those: may have armed something
+        self._working = Working(engine)
         self._without_slot = 0  # claimed, waiting for a slot
 
     def start(self) -> None:
         """Begin, if the worker serves a pool."""
         if self._serves.pools and self._serves.names:
-            work = forever(self._engine.host, self._engine.settings.poll, "claiming operations from pools", self._pass)
-            self._task = self._engine.host.spawn(work, name="romulus-operation-pools")
+            self._working.start("claiming operations from pools", self._pass, "romulus-operation-pools")
 
     async def stop(self, grace: int = 0) -> None:
         """Claim nothing more: what is not armed is left to others, what is being sent may end within *grace* µs."""
-        await cancelled([task for task in (self._task, *self._working) if task is not None and task not in self._sending])
-        await within(self._engine.host, grace, self._sending)
-        await cancelled([*self._sending])
+        await self._working.stop(grace)
 
     def poke(self) -> None:
         """Look soon."""
-        self._poked.set()
+        self._working.poke()
 
     async def _pass(self) -> None:
-        self._poked.clear()
+        self._working.begin()
         engine, due = self._engine, None
         room = engine.slots.free - self._without_slot
         if room > 0 and not engine.owner.stopping and engine.owner.may_arm():
             due = await self._take(room)
         wait = engine.settings.poll if due is None else min(max(due - engine.store.estimated_now(), 1), engine.settings.poll)
-        handle = engine.host.call_later(wait, self.poke)
-        try:
-            await self._poked.wait()
-        finally:
-            handle.cancel()
+        await self._working.poked(wait)
 
     async def _take(self, room: int) -> int | None:
         """Claim what there is room for; return when to look again."""
         engine = self._engine
-        try:
-            taken = await engine.store.take_queued(engine.owner.id, engine.owner.namespace, self._serves, room)
-        except CommitUnknown:
-            engine.owner.doubt()  # operations may be claimed in this worker's name that nobody here knows of
-            raise
+        taken = await self._working.claimed(engine.store.take_queued(engine.owner.id, engine.owner.namespace, self._serves, room))
         for row in taken.rows:
             self._without_slot += 1
-            task = engine.host.spawn(self._work(row), name=f"send {row.id}")
-            self._working.add(task)
-            task.add_done_callback(self._done)
+            self._working.spawn(self._work(row), f"send {row.id}")
         if len(taken.rows) >= room or not (taken.rows or (taken.next_due or 0) > engine.store.estimated_now()):
             return None  # no slot is left, or what is due is not for this worker, which may be marked dead
         return taken.next_due
@@ -85,9 +67,7 @@ class PoolQueue:
         """Send one; whatever goes wrong, it must not stay claimed by a worker that has forgotten it."""
         try:
             await self._slot()
-            task = asyncio.current_task()
-            assert task is not None
-            self._sending.add(task)
+            self._working.sends()
             await self._sends.send(row, self._engine.registry.operations[row.name], self._engine.slots.give)
         except Exception:
             log.exception("operation %s of run %r cannot be sent", row.id, row.run_id)
@@ -102,11 +82,6 @@ class PoolQueue:
                 await turn.wait()
         finally:
             self._without_slot -= 1
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._working.discard(task)
-        self._sending.discard(task)
-        self.poke()
 
 
 class _Turn:

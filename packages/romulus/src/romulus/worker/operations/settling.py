@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from romulus.core.commands import OperationSpec
-from romulus.core.errors import CommitUnknown
 from romulus.core.operations import (
     OperationEvent,
     OperationRow,
@@ -19,15 +16,13 @@ from romulus.core.operations import (
     next_step,
     why_stuck,
 )
-from romulus.core.ports import Host
 from romulus.store.contract import OperationsServed
 from romulus.worker.engine import Engine
-from romulus.worker.patience import forever
-from romulus.worker.pause import pause
 
 from .asking import Asker
 from .claimed import ClaimedSends
 from .pacing import Pace
+from .working import Working
 
 if TYPE_CHECKING:
     from .telling import Operations
@@ -46,25 +41,19 @@ class Settler:
         self._serves, self._sends = serves, ClaimedSends(engine, operations)
         self._asker = Asker(engine, operations.resources)
         self._pace = Pace(engine.host, engine.settings.lookups_per_second_max)
-        self._poked = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._working: set[asyncio.Task[None]] = set()
-        self._sending: set[asyncio.Task[None]] = set()  # of those: may have sent something
+        self._working = Working(engine)
 
     def start(self) -> None:
         """Begin, also where the code here has no operations: those of dead workers are given up for others to settle."""
-        work = forever(self._engine.host, self._engine.settings.poll, "settling operations", self._pass)
-        self._task = self._engine.host.spawn(work, name="romulus-settler")
+        self._working.start("settling operations", self._pass, "romulus-settler")
 
     async def stop(self, grace: int = 0) -> None:
         """Settle nothing more: what is being looked up is left to others, what is being sent may end within *grace* µs."""
-        await cancelled([task for task in (self._task, *self._working) if task is not None and task not in self._sending])
-        await within(self._engine.host, grace, self._sending)
-        await cancelled([*self._sending])
+        await self._working.stop(grace)
 
     def poke(self) -> None:
         """Look soon."""
-        self._poked.set()
+        self._working.poke()
 
     def due_at(self, due: int) -> None:
         """Look when *due* (store µs) has come."""
@@ -75,37 +64,19 @@ class Settler:
             self._engine.host.call_later(left, self.poke)
 
     async def _pass(self) -> None:
-        self._poked.clear()
+        self._working.begin()
         room = self._engine.settings.settling_max - len(self._working)
         if room > 0 and not self._engine.owner.stopping and self._engine.owner.may_arm():
             await self._take(room)
-        await self._wait()
+        await self._working.poked(self._engine.settings.poll)
 
     async def _take(self, room: int) -> None:
         engine = self._engine
-        try:
-            taken = await engine.store.take_operations(engine.owner.id, engine.owner.namespace, self._serves, room, LOST)
-        except CommitUnknown:
-            engine.owner.doubt()  # operations may be claimed in this worker's name that nobody here knows of
-            raise
+        taken = await self._working.claimed(engine.store.take_operations(engine.owner.id, engine.owner.namespace, self._serves, room, LOST))
         for row in taken.rows:
-            task = engine.host.spawn(self._work(row), name=f"settle {row.id}")
-            self._working.add(task)
-            task.add_done_callback(self._done)
+            self._working.spawn(self._work(row), f"settle {row.id}")
         if taken.next_due is not None and (taken.rows or taken.next_due > engine.store.estimated_now()):
             self.due_at(taken.next_due)  # else what is due is not for this worker, which may be marked dead
-
-    async def _wait(self) -> None:
-        handle = self._engine.host.call_later(self._engine.settings.poll, self.poke)
-        try:
-            await self._poked.wait()
-        finally:
-            handle.cancel()
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._working.discard(task)
-        self._sending.discard(task)
-        self.poke()
 
     async def _work(self, row: OperationRow) -> None:
         """Do the next thing about one operation; whatever goes wrong, it must not stay claimed by a worker that has forgotten it."""
@@ -132,30 +103,8 @@ class Settler:
                 await self._operations.report(self._sends.said(row, ReportKind.CODE_BACK))
 
     async def _send(self, row: OperationRow, spec: OperationSpec) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._sending.add(task)
+        self._working.sends()
         await self._sends.send(row, spec, _nothing)
-
-
-async def within(host: Host, limit: int, tasks: Collection[asyncio.Task[None]]) -> None:
-    """Wait for *tasks*, at most *limit* µs."""
-    if tasks and limit > 0:
-        over = host.spawn(pause(host, limit), name="romulus-grace")
-        ended = host.spawn(_all_of(tasks), name="romulus-sends")
-        await asyncio.wait([over, ended], return_when=asyncio.FIRST_COMPLETED)
-        await cancelled([over, ended])
-
-
-async def _all_of(tasks: Collection[asyncio.Task[None]]) -> None:
-    await asyncio.wait(tasks)
-
-
-async def cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel *tasks* and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _nothing() -> None:

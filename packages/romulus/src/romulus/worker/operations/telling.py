@@ -18,8 +18,9 @@ from romulus.worker.patience import patient
 
 from .queue import PoolQueue
 from .sending import Send, Sender, Sent
-from .settling import Settler, within
+from .settling import Settler
 from .unserved import served_by
+from .working import within
 
 if TYPE_CHECKING:
     from romulus.worker.driver import RunDriver
