@@ -35,7 +35,12 @@ def issued(driver: RunDriver, command: Command) -> None:
         driver.engine.registry.workflow(call.workflow, call.version)
         driver.unstarted[command.seq] = _new_child(driver, command, call)
     except RomulusError as error:
-        driver.queue.append(MessageIn(Message(0, REFUSED, command.seq, True, dump_failure(error), "")))
+        refuse(driver, command, error)
+
+
+def refuse(driver: RunDriver, command: Command, error: RomulusError) -> None:
+    """Tell the code that what it asked for cannot even be stored."""
+    driver.queue.append(MessageIn(Message(0, REFUSED, command.seq, True, dump_failure(error), "")))
 
 
 def start(driver: RunDriver, draft: Draft) -> None:

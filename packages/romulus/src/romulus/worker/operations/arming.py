@@ -12,7 +12,6 @@ from romulus.core.attempts import after_failure
 from romulus.core.commands import Command, OperationCall
 from romulus.core.duration import to_datetime
 from romulus.core.errors import Mismatch, SerializationError
-from romulus.core.failures import dump_failure
 from romulus.core.operations import (
     ENDINGS,
     SETTLED,
@@ -30,7 +29,7 @@ from romulus.core.record import About, AttemptRow, Entry, HoldKind, Message, Rec
 from romulus.core.restoring import may_leave_until
 from romulus.worker import family, holding
 from romulus.worker.draft import Draft
-from romulus.worker.engine import MessageIn, OperationEnded, Work
+from romulus.worker.engine import OperationEnded, Work
 from romulus.worker.entries import entry_of, record
 
 from .sending import Send, Sent
@@ -69,7 +68,7 @@ def issued(driver: RunDriver, command: Command) -> None:
     try:
         sealed = driver.engine.registry.vault.seal(call.spec.arguments.marked(call.arguments), f"arguments of operation {command.name!r}")
     except SerializationError as error:
-        driver.queue.append(MessageIn(Message(0, family.REFUSED, command.seq, True, dump_failure(error), "")))
+        family.refuse(driver, command, error)
         return
     pooled = call.spec.pool is not None
     tracked = driver.operations[command.seq] = Tracked(command, sealed, pooled=pooled)
