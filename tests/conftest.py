@@ -1,8 +1,9 @@
-"""What every test stands on: no settings from the environment, and Hypothesis that repeats itself in CI."""
+"""What every test stands on: no settings from the environment, all cores for the whole suite, and Hypothesis that repeats itself in CI."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,6 +15,19 @@ __all__ = ["database", "own_database", "own_server_database", "postgres_server",
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Share the whole suite out to the machine's cores (`None`: xdist counts them); named tests run here, where a debugger works."""
+    return 0 if config.args_source is pytest.Config.ArgsSource.ARGS else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Write lone surrogates, which some tests log, so that a report can go from one process to another."""
+    report = yield
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
+    return report
 
 
 @pytest.fixture(autouse=True)

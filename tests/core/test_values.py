@@ -190,7 +190,9 @@ TREE = Tree("a", [Tree("b"), Tree("c", [Tree("d")])])
 
 
 def _shown(part: object) -> str:
-    return ascii(part)[:40]
+    """Return a name that every process gives it: sets in order, no addresses."""
+    shown = f"{type(part).__name__}{sorted(map(ascii, part))}" if isinstance(part, set | frozenset) else ascii(part)
+    return re.sub(" at 0x[0-9a-f]+", "", shown)[:40]
 
 
 def codec(annotation: Any) -> ValueCodec[Any]:

@@ -182,6 +182,7 @@ async def test_6_while_an_operation_is_unknown_no_claim_starts_another_send_exce
     worker, writes = await stage.worker(WRITES), Writes(stage, crm, abilities)
     await writes.start()
     await writes.until("unknown", "held", of=["lookup", "neither", "brief"])
+    await stage.until(lambda: len(crm.contacts("write")) == len(abilities), "each was sent; one whose body was slow only after its timeout")
     worker.kill()
     worker = await stage.worker(WRITES)
     await writes.until("confirmed", of=["key", "both"])

@@ -27,7 +27,7 @@ def _post(op: Operation, ability: str, *, keyed: bool) -> str:
     more: dict[str, Any] = {"headers": romulus.http.headers(op)} if keyed else {}
     body = {"customer": ability, "plan": "pro", **({} if keyed else {"reference": op.id})}
     try:
-        answer = httpx.post(f"{os.environ['CRM_URL']}/plans", json=body, timeout=TIMEOUT_S, **more)
+        answer = httpx.post(f"{os.environ['CRM_URL']}/plans", json=body, timeout=TIMEOUT_S, verify=False, **more)
     except httpx.HTTPError as error:
         romulus.http.outcome(error)
         raise
@@ -37,7 +37,7 @@ def _post(op: Operation, ability: str, *, keyed: bool) -> str:
 
 
 def _find(op: Operation) -> LookupResult[str]:
-    answer = httpx.get(f"{os.environ['CRM_URL']}/plans/{op.id}", timeout=TIMEOUT_S)
+    answer = httpx.get(f"{os.environ['CRM_URL']}/plans/{op.id}", timeout=TIMEOUT_S, verify=False)
     if answer.status_code == httpx.codes.NOT_FOUND:
         return romulus.NotApplied()
     return romulus.Applied(romulus.http.outcome(answer).json()["customer"])
