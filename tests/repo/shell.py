@@ -39,12 +39,12 @@ def commands(block: str) -> list[Command]:
 class Shell:
     """One bash with job control in *directory*, with this Python and its commands first on PATH."""
 
-    def __init__(self, directory: Path) -> None:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    def __init__(self, directory: Path, **variables: str) -> None:
+        path = f"{Path(sys.executable).parent}{os.pathsep}{variables.pop('PATH', os.environ['PATH'])}"
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ROMULUS_")}
         self.bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"], cwd=directory, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            text=True, start_new_session=True, env={**kept, "PATH": path, "PYTHONUNBUFFERED": "1", "TZ": "UTC"},
+            text=True, start_new_session=True, env={**kept, "PATH": path, "PYTHONUNBUFFERED": "1", "TZ": "UTC", **variables},
         )  # fmt: skip
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self.said: list[str] = []

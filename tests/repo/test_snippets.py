@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.repo.files import ROOT
 from tests.repo.pages import FILE, RUN, Block, blocks, pages
+from tests.repo.servers import readers_server
 from tests.repo.shell import Command, Shell, commands
 
 OURS = ("romulus", "remus")
@@ -69,10 +71,14 @@ def test_a_snippet_compiles_and_uses_only_names_that_exist(snippet: Block) -> No
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", SESSIONS)
 def test_the_programs_and_sessions_of_a_page_do_what_it_says(name: str, tmp_path: Path) -> None:
-    with Shell(tmp_path) as shell:
-        for block in blocks(PAGES[name]):
-            if block.happens:
-                perform(block, shell, tmp_path)
+    happening = [block for block in blocks(PAGES[name]) if block.happens]
+    with ExitStack() as stack:
+        directory, variables = tmp_path, dict[str, str]()
+        if any("pg_ctl" in block.code for block in happening):
+            directory, variables = stack.enter_context(readers_server())
+        shell = stack.enter_context(Shell(directory, **variables))
+        for block in happening:
+            perform(block, shell, directory)
 
 
 @pytest.mark.parametrize("name", PAGES)
