@@ -17,6 +17,18 @@ async def test_what_is_not_there_is_none(store: Store) -> None:
     assert await store.record("default", "r1") is None
 
 
+async def test_the_statuses_of_many_runs_are_one_read_and_who_is_not_there_is_left_out(store: Store, host: MovableHost) -> None:
+    record = await claimed(store, host, "ends")
+    await store.apply([succeed(record)])
+    await store.start([new_run("waits"), new_run("there", namespace="other")])
+
+    asked = ["waits", "ends", "there", "missing", "waits"]
+
+    assert await store.statuses("default", asked) == {"waits": RunStatus.PENDING, "ends": RunStatus.SUCCEEDED}
+    assert await store.statuses("other", asked) == {"there": RunStatus.PENDING}
+    assert await store.statuses("default", []) == {}
+
+
 async def test_entries_come_back_as_they_were_written(store: Store, host: MovableHost) -> None:
     record = await claimed(store, host)
     odd = entry(0, body=bytes(range(256)), name='na"me\n\x7f é 😀', failed=True, info='["e1",5]', attempt=3, at=2**62, digest=b"\xff" * 8)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from romulus.authoring.registry import Registry
 from romulus.core.errors import RunNotFound
+from romulus.core.machine import RunStatus
 from romulus.core.record import Entry, Generation, Record, Run
 from romulus.core.transition import Next
 from romulus.core.values import Vault
@@ -79,10 +80,10 @@ class Link:
         """Return random bits for seeds and identifiers."""
         return (await self.session.opened()).host.random_bits(bits)
 
-    async def watch(self, run_id: str) -> AbstractContextManager[RunWatch]:
-        """Return what wakes a waiter when the run may have changed."""
+    async def watch(self, run_id: str, until: Collection[RunStatus] | None = None) -> AbstractContextManager[RunWatch]:
+        """Return what wakes a waiter when the run may have changed; *until*: when it may have come to one of these."""
         opened = await self.session.opened()
-        return RunWatch(opened.store, opened.changes, self.namespace, run_id)
+        return RunWatch(opened.store, opened.changes, self.namespace, run_id, until)
 
     async def record(self, run_id: str) -> Record:
         """Return a run's record.

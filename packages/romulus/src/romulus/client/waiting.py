@@ -47,7 +47,7 @@ async def snapshots(link: Link, run_id: str) -> AsyncIterator[Record]:
 
 
 async def _until_ended(link: Link, run_id: str, raise_on_hold: bool, seen: list[Run]) -> Record:
-    with await link.watch(run_id) as watch:
+    with await link.watch(run_id, {*TERMINAL, RunStatus.HELD} if raise_on_hold else TERMINAL) as watch:
         over = False
         while True:
             record = await link.record(run_id) if over else None

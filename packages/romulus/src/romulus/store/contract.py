@@ -7,7 +7,7 @@ store's own clock for every expiry, deadline and due time. Text is validated by 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -272,6 +272,10 @@ class Store(Protocol):
     # ---- reads -----------------------------------------------------------------------------
     async def run(self, namespace: str, run_id: str) -> Run | None:
         """Return a run's row."""
+        ...
+
+    async def statuses(self, namespace: str, run_ids: Sequence[str]) -> Mapping[str, RunStatus]:
+        """Return the status of each of these runs that is there, in one read."""
         ...
 
     async def record(self, namespace: str, run_id: str) -> Record | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, LiteralString, TypeVar
 
 from romulus.core.errors import ConfigurationError
+from romulus.core.machine import RunStatus
 from romulus.core.record import Entry, Generation, Record, Run
 from romulus.store.contract import Evidence, Listed, RunFilter, StoredEvent, StoredWait
 
@@ -72,6 +73,12 @@ async def rows(session: Session, names: Sequence[tuple[str, str]]) -> list[Run |
     read = await session.rows("read.run", ROWS, [namespace for namespace, _ in names], [run_id for _, run_id in names])
     found = {(run.namespace, run.id): run for run in map(run_of, read)}
     return [found.get(name) for name in names]
+
+
+async def statuses(session: Session, namespace: str, run_ids: Sequence[str]) -> dict[str, RunStatus]:
+    """Return the status of each of these runs that is there."""
+    sql = "SELECT r.id, r.status FROM unnest($2::text[]) n (id) JOIN romulus.runs r ON r.namespace = $1 AND r.id = n.id"
+    return {row[0]: RunStatus(row[1]) for row in await session.rows("read.statuses", sql, namespace, list(run_ids))}
 
 
 async def run_and_generation(session: Session, namespace: str, run_id: str) -> tuple[Run, Generation] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from romulus.core.errors import CommitUnknown, StoreUnavailable
@@ -171,6 +171,10 @@ class PostgresStore:
         """Return a run's row."""
         (run,) = await self._rows.submit([(namespace, run_id)])
         return run
+
+    async def statuses(self, namespace: str, run_ids: Sequence[str]) -> Mapping[str, RunStatus]:
+        """Return the status of each of these runs that is there."""
+        return await self._pool.read(lambda s: reading.statuses(s, namespace, run_ids))
 
     async def record(self, namespace: str, run_id: str) -> Record | None:
         """Return a run's record without entries."""

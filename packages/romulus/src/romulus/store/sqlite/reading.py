@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, LiteralString, TypeVar
 
 from romulus.core.errors import ConfigurationError
+from romulus.core.machine import RunStatus
 from romulus.core.record import Entry, Generation, Record, Run
 from romulus.store.contract import Listed, RunFilter, StoredEvent, StoredWait
 
@@ -30,6 +31,12 @@ def run(session: Session, namespace: str, run_id: str) -> Run | None:
     """Return a run's row."""
     rows = session.run("read.run", f"SELECT {RUN} FROM runs r WHERE r.namespace = ? AND r.id = ?", (namespace, run_id))
     return run_of(rows[0]) if rows else None
+
+
+def statuses(session: Session, namespace: str, run_ids: Sequence[str]) -> dict[str, RunStatus]:
+    """Return the status of each of these runs that is there."""
+    sql = "SELECT r.id, r.status FROM json_each(?2) n CROSS JOIN runs r ON r.namespace = ?1 AND r.id = n.value"
+    return {run_id: RunStatus(status) for run_id, status in session.run("read.statuses", sql, (namespace, json.dumps(run_ids)))}
 
 
 def record(session: Session, namespace: str, run_id: str) -> Record | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -123,6 +123,10 @@ class SQLiteStore:
     async def run(self, namespace: str, run_id: str) -> Run | None:
         """Return a run's row."""
         return await self._read_near(lambda s: reading.run(s, namespace, run_id))
+
+    async def statuses(self, namespace: str, run_ids: Sequence[str]) -> Mapping[str, RunStatus]:
+        """Return the status of each of these runs that is there."""
+        return await self._read_far(lambda s: reading.statuses(s, namespace, run_ids))
 
     async def record(self, namespace: str, run_id: str) -> Record | None:
         """Return a run's record without entries."""
