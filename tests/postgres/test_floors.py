@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from romulus.core.transition import Next
-from romulus.store.postgres import PostgresStore, looking, matching, place_of, workers
+from romulus.store.postgres import PostgresStore, children, looking, matching, place_of, workers
 from romulus.store.postgres.floors import KEPT_MAX, TOP, WHOLE_EVERY, Lists, Queues, Remembered, Snapshot
 from romulus.store.postgres.pool import Pool
 from romulus.store.postgres.session import OwnSession
@@ -132,6 +132,20 @@ async def test_under_an_old_open_transaction_a_claim_reads_few_pages(
 
     assert [r.run.id for r in (await claim(store)).records] == ["r1", "r2"]
     assert touched(database) - before < 500
+
+
+async def test_under_an_old_open_transaction_closing_children_reads_few_pages(
+    session: OwnSession, store: PostgresStore, database: Database, elsewhere: psycopg.Connection[Any]
+) -> None:
+    elsewhere.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").execute("SELECT count(*) FROM romulus.runs")
+    database.execute(CLAIMED)
+    lists = (await looking.look(session, request(), 10)).lists
+    database.execute("INSERT INTO romulus.to_close (parent, generation) VALUES (1, 1)")
+
+    for limit in (1, children.REQUESTS_MAX):
+        assert await pages(session, lambda s, limit=limit: children.requests(s, limit, Lists())) > DEAD / 1000
+        assert await pages(session, lambda s, limit=limit: children.requests(s, limit, lists)) < 20
+    assert len(await children.requests(session, 1, lists)) == 1
 
 
 async def test_a_sweep_does_not_read_what_live_workers_have_finished(

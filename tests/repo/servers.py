@@ -62,6 +62,6 @@ def _programs(directory: Path) -> Path:
 
 
 def _run(command: str, variables: Mapping[str, str]) -> None:
-    there = {**os.environ, **variables}
-    done = subprocess.run(command, shell=True, cwd="/", env=there, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    env = {**os.environ, **variables}
+    done = subprocess.run(command, shell=True, cwd="/", env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr

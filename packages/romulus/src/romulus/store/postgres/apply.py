@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, LiteralString
 
 import asyncpg
@@ -34,8 +34,8 @@ APPLIED: Final[LiteralString] = (
 )
 
 
-async def apply(pool: Pool, transitions: Sequence[Transition]) -> list[Verdict]:
-    """Write *transitions*; see `Store.apply`."""
+async def apply(pool: Pool, transitions: Sequence[Transition], forgot: Callable[[], None] | None = None) -> list[Verdict]:
+    """Write *transitions*; see `Store.apply`. *forgot* is called when runs were parked and could not be looked at once more."""
     if not transitions:
         return []
     try:
@@ -44,7 +44,7 @@ async def apply(pool: Pool, transitions: Sequence[Transition]) -> list[Verdict]:
         raise BatchRejected(str(error)) from error
     refused = [t for t in transitions if t.id not in done]
     done |= await refuse(pool, refused)
-    await _reread(pool, [t.run for t in transitions if t.change is Change.PARK and t.id in done])
+    await _reread(pool, [t.run for t in transitions if t.change is Change.PARK and t.id in done], forgot)
     return [Verdict.APPLIED if t.id in done else Verdict.REFUSED for t in transitions]
 
 
@@ -133,7 +133,7 @@ async def _in_turn(session: OwnSession, groups: list[list[Transition]]) -> set[i
     return done
 
 
-async def _reread(pool: Pool, parked: list[int]) -> None:
+async def _reread(pool: Pool, parked: list[int], forgot: Callable[[], None] | None) -> None:
     """Look at parked runs once more, now that their parking is committed.
 
     A deposit is committed with a row in `wakes`, which whoever sees the run unowned turns into a due time. But the run's owner may
@@ -145,4 +145,5 @@ async def _reread(pool: Pool, parked: list[int]) -> None:
         try:
             await pool.statement(lambda s: wake_dealt(s, parked))
         except StoreError:
-            return
+            if forgot is not None:
+                forgot()

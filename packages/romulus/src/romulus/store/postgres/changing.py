@@ -15,6 +15,7 @@ from romulus.store.queue import place
 
 from .children import Asked, asked, carried_out, leave_after_change, tell_ended
 from .ending import begin_generation
+from .floors import Lists
 from .operations import leave_operations
 from .pools import leave_pools
 from .reading import endings, run_and_generation
@@ -63,9 +64,12 @@ async def change(session: Session, namespace: str, run_id: str, decide: Decide) 
     return before, after[0]
 
 
-async def close_children(session: Session, limit: int, decide: AskChild) -> int:
-    """Carry out requests at up to *limit* children, inside the open transaction; see `Store.close_children`."""
-    requests, found = await asked(session, limit)
+async def close_children(session: Session, limit: int, decide: AskChild, known: Lists) -> int:
+    """Carry out requests at up to *limit* children, inside the open transaction; see `Store.close_children`.
+
+    *known*: what a look has left.
+    """
+    requests, found = await asked(session, limit, known)
     for each in sorted(found, key=lambda each: each.child):  # run rows are locked in the order of their keys, as batches do
         entries = await _endings(session, each) if each.how == "retry" else ()
         await change(session, each.namespace, each.run_id, partial(_asked, decide, each, entries))

@@ -15,6 +15,7 @@ from romulus.core.machine import TERMINAL
 from romulus.core.record import About, Run, StartedChild
 from romulus.core.transition import Attach, NewChild, NewRun, Transition
 
+from .floors import Lists, lowest
 from .rows import generation_parts
 from .session import Session
 from .starting import create
@@ -65,7 +66,9 @@ LISTED: Final[LiteralString] = (
     "SELECT c.seq, r.id, r.status, c.on_close FROM romulus.children c JOIN romulus.runs r ON r.key = c.child "
     "WHERE c.parent = $1 AND c.generation = $2 ORDER BY c.seq"
 )
-REQUESTS: Final[LiteralString] = "SELECT key FROM romulus.to_close ORDER BY key LIMIT $1"
+REQUESTS: Final[LiteralString] = (
+    f"SELECT key FROM romulus.to_close WHERE key >= {lowest('to_close', '$2', '$3', '$4')} ORDER BY key LIMIT $1"
+)
 ASKED: Final[LiteralString] = (
     "SELECT q.key, q.seq IS NULL, c.child, r.namespace, r.id, coalesce(q.how, c.on_close), coalesce(q.reason, '') FROM romulus.to_close q "
     "JOIN romulus.children c ON c.parent = q.parent AND c.generation = q.generation AND (q.seq IS NULL OR c.seq = q.seq) "
@@ -180,12 +183,20 @@ async def started(session: Session, generation: int) -> list[StartedChild]:
     return [StartedChild(*row) for row in await session.rows("children.list", LISTED, *generation_parts(generation))]
 
 
-async def asked(session: Session, limit: int) -> tuple[list[int], list[Asked]]:
-    """Return the oldest requests, and up to *limit* of what they ask of children; none while another worker is at it."""
+async def requests(session: Session, limit: int, known: Lists) -> list[int]:
+    """Return the oldest requests at children. *known*: what a look has left."""
+    return [key for (key,) in await session.rows("to_close.requests", REQUESTS, limit, *known.closes)]
+
+
+async def asked(session: Session, limit: int, known: Lists) -> tuple[list[int], list[Asked]]:
+    """Return the oldest requests, and up to *limit* of what they ask of children; none while another worker is at it.
+
+    *known*: what a look has left.
+    """
     if not await session.value("to_close.alone", ALONE):
         return [], []
-    requests = [key for (key,) in await session.rows("to_close.requests", REQUESTS, REQUESTS_MAX)]
-    return requests, [Asked(*row) for row in await session.rows("to_close.asked", ASKED, requests, limit)]
+    oldest = await requests(session, REQUESTS_MAX, known)
+    return oldest, [Asked(*row) for row in await session.rows("to_close.asked", ASKED, oldest, limit)]
 
 
 async def carried_out(session: Session, requests: Sequence[int], done: Sequence[Asked], limit: int) -> None:

@@ -75,6 +75,11 @@ class Lists:
         """Return the parameters of `lowest` for the wakes."""
         return self.wake, self.snapshot.end, self.snapshot.running
 
+    @property
+    def closes(self) -> tuple[Any, ...]:
+        """Return the parameters of `lowest` for the requests at children."""
+        return self.close, self.snapshot.end, self.snapshot.running
+
 
 @dataclass(frozen=True, slots=True)
 class Queues:

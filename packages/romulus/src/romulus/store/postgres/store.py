@@ -62,6 +62,7 @@ from .listening import Listener
 from .notifying import Notifier
 from .operations import Ask as AskOperation
 from .operations import Decide as DecideOperation
+from .pacing import Paced
 from .place import Place
 from .pool import Pool
 from .schema import VERSION
@@ -101,6 +102,7 @@ class PostgresStore:
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
         self._rows: Grouped[tuple[str, str], Run | None] = Grouped(host, self._row)
         self._looks = Remembered()
+        self._forgotten, self._unread = Paced[int](host), Paced[int](host)
         self._warned = False
         self._doubts: dict[str, list[tuple[int, int]]] = {}  # owner: (kept until, store time) of claims whose commit got no answer
         self._missed: set[str] = set()  # owners some of whose wakes were taken in a commit that got no answer
@@ -278,7 +280,7 @@ class PostgresStore:
 
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         """Write every transition whose guards hold, in one commit."""
-        verdicts = await apply.apply(self._pool, transitions)
+        verdicts = await apply.apply(self._pool, transitions, self._forgotten.soon)
         if any(apply.concerns_others(t) for t in transitions):
             self._notifier.soon()
         return verdicts
@@ -309,9 +311,10 @@ class PostgresStore:
 
     async def close_children(self, limit: int, decide: AskChild) -> int:
         """Carry out queued requests at children."""
-        if not await self._pool.rows("to_close.look", children.REQUESTS, 1):
+        known = self._known(LISTS) or Lists()
+        if not await self._pool.read(lambda s: children.requests(s, 1, known)):
             return 0
-        closed = await self._repeatable(lambda s: changing.close_children(s, limit, decide))
+        closed = await self._repeatable(lambda s: changing.close_children(s, limit, decide, known))
         if closed:
             self._told()
         return closed
@@ -392,13 +395,8 @@ class PostgresStore:
 
     async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead, then free runs of dead or unknown owners."""
-        forgotten = await self._pool.read(lambda s: waking.forgotten(s, HEALED_MAX))
-        if forgotten:
-            await self._repeatable(lambda s: waking.wake_dealt(s, forgotten))
-        unread = await self._pool.read(lambda s: children.unread(s, HEALED_MAX))
-        if unread:
-            await self._repeatable(lambda s: children.forget(s, unread))
         over, lost = await self._pool.read(workers.over), await self._pool.read(workers.lost)
+        await self._heal(died=bool(over or lost))
         if not over and not lost:
             return Freed()
         freed = await self._repeatable(lambda s: workers.sweep(s, limit, to, alone_after, pause))
@@ -490,6 +488,15 @@ class PostgresStore:
         if seen.queued:
             self._notifier.soon()  # what was matched may be another worker's to wake or to claim
         return claims
+
+    async def _heal(self, *, died: bool) -> None:
+        """Wake what was forgotten and forget what nobody will read; *died*: a worker is gone, and may have left such a run just now."""
+        forgotten = await self._forgotten.look(lambda: self._pool.read(lambda s: waking.forgotten(s, HEALED_MAX)), at_once=died)
+        if forgotten:
+            await self._repeatable(lambda s: waking.wake_dealt(s, forgotten))
+        unread = await self._unread.look(lambda: self._pool.read(lambda s: children.unread(s, HEALED_MAX)))
+        if unread:
+            await self._repeatable(lambda s: children.forget(s, unread))
 
     async def _match(self, rows: Sequence[tuple[int, matching.Queue]], limit: int) -> None:
         await self._repeatable(lambda s: matching.match(s, rows, limit))

@@ -1,0 +1,155 @@
+"""What sweeps look for costs what has died since the oldest open transaction began, and a sweep comes often: it is paced by its cost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from romulus.core.errors import StoreUnavailable
+from romulus.store.postgres import PostgresStore, apply
+from romulus.store.postgres.pacing import SHARE, Paced
+from tests.postgres.kit import opened, settled
+from tests.postgres.server import Database
+from tests.store.kit import PENDING, SECOND, MovableHost, claim, claimed, event, park, register, wait
+
+DEAD = 20_000
+# Waits that held an event, and messages, that were used meanwhile.
+USED = f"""INSERT INTO romulus.waits (run, seq, event, opened_at, shared, include_late, namespace, name, correlation_id)
+    SELECT n, 1, n, 0, false, false, 'default', 'e', '' FROM generate_series(1, {DEAD}) n; DELETE FROM romulus.waits WHERE opened_at = 0;
+    INSERT INTO romulus.inbox (run, seq, failed, about, info, body) SELECT n, 1, false, 'child', '', '' FROM generate_series(1, {DEAD}) n;
+    DELETE FROM romulus.inbox"""
+READ = (
+    "SELECT sum(heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit) FROM pg_statio_user_tables WHERE relname IN "
+    "('waits', 'inbox')"
+)
+STEP = 5_000  # µs that every question for the time takes
+
+
+class Ticking(MovableHost):
+    """A host on which each look takes as long as any other."""
+
+    time = 0
+
+    def monotonic(self) -> int:
+        self.time += STEP
+        return self.time
+
+
+@pytest.fixture
+async def ticking() -> AsyncIterator[Ticking]:
+    host = Ticking()
+    yield host
+    host.close()
+
+
+@pytest.fixture
+async def paced(database: Database, ticking: Ticking) -> AsyncIterator[PostgresStore]:
+    async with opened(database.url, ticking) as store:
+        yield store
+
+
+@pytest.fixture
+def elsewhere(database: Database) -> Iterator[psycopg.Connection[Any]]:
+    """Somebody else's transaction, open from before."""
+    with psycopg.connect(database.url) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").execute("SELECT count(*) FROM romulus.runs")
+        yield connection
+        connection.rollback()
+
+
+def read(database: Database) -> int:
+    """Return how many pages of waits and messages have been read so far."""
+    database.execute("SELECT pg_stat_force_next_flush()")
+    ((count,),) = database.execute(READ)
+    return int(count)
+
+
+async def flushed(store: PostgresStore) -> None:
+    """Have the store's connections tell what they have read."""
+    await store._pool.rows("test.flush", "SELECT pg_stat_force_next_flush()")
+
+
+async def forget(store: PostgresStore, host: MovableHost, database: Database) -> None:
+    """Leave a parked run whose event nobody has told it of, as a process does that dies right after it has parked it."""
+    record = await claimed(store, host)
+    await store.apply([park(record, opens=[wait()])])
+    await store.send([event("e1")])
+    await settled(store)
+    database.execute("DELETE FROM romulus.wakes")
+
+
+async def woken(store: PostgresStore) -> list[str]:
+    return [record.run.id for record in (await claim(store)).records]
+
+
+async def test_under_an_old_open_transaction_sweeps_read_what_died_once_in_a_while(
+    paced: PostgresStore, ticking: Ticking, database: Database, elsewhere: psycopg.Connection[Any]
+) -> None:
+    (await register(paced, ticking)).close()
+    database.execute(USED)
+    counts: list[int] = []
+    for _ in range(10):
+        await paced.sweep(10, PENDING)
+        await flushed(paced)
+        counts.append(read(database))
+
+    assert counts[0] > DEAD / 100
+    assert set(counts) == {counts[0]}, "the sweeps after the first have read none of them"
+    ticking.time += SHARE * SECOND
+    await paced.sweep(10, PENDING)
+    await flushed(paced)
+    assert read(database) > counts[0]
+
+
+async def test_a_run_that_was_forgotten_between_two_looks_is_woken_by_the_next_one(
+    paced: PostgresStore, ticking: Ticking, database: Database
+) -> None:
+    await paced.sweep(10, PENDING)
+    await forget(paced, ticking, database)
+    await paced.sweep(10, PENDING)
+    assert await woken(paced) == []
+    ticking.time += SHARE * SECOND
+    await paced.sweep(10, PENDING)
+
+    assert await woken(paced) == ["r1"]
+
+
+async def test_the_sweep_that_finds_a_dead_worker_looks_at_once_for_what_it_has_forgotten(
+    paced: PostgresStore, ticking: Ticking, database: Database
+) -> None:
+    (await register(paced, ticking, "dead")).close()
+    await paced.sweep(10, PENDING)
+    await forget(paced, ticking, database)
+    database.execute("UPDATE romulus.workers SET lease_until = 0 WHERE id = 'dead'")
+    await paced.sweep(10, PENDING)
+
+    assert await woken(paced) == ["r1"]
+
+
+async def test_a_worker_that_could_not_look_at_what_it_parked_has_its_next_sweep_look(
+    paced: PostgresStore, ticking: Ticking, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise StoreUnavailable("gone")
+
+    await paced.sweep(10, PENDING)
+    monkeypatch.setattr(apply, "wake_dealt", fails)
+    await forget(paced, ticking, database)
+    await paced.sweep(10, PENDING)
+
+    assert await woken(paced) == ["r1"]
+
+
+async def test_a_look_that_found_something_is_made_again_whenever_it_is_asked_for() -> None:
+    host, found = Ticking(), [[1], [2], [], [3]]
+
+    async def work() -> list[int]:
+        return found.pop(0)
+
+    paced = Paced[int](host)
+    assert [await paced.look(work) for _ in range(4)] == [[1], [2], [], []]
+    assert await paced.look(work, at_once=True) == [3]
+    host.close()
