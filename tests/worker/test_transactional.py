@@ -1,0 +1,109 @@
+"""A transactional step whose run is dropped at its end: its transaction ends too, with everything in it or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+import romulus
+from romulus.store.contract import Transaction
+from romulus.worker import Worker
+from tests.worker.rig import eventually, world
+
+BEGUN: list[tuple[str, int]] = []  # order, number of the attempt whose body has begun
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    BEGUN.clear()
+
+
+@romulus.step(transaction=True)
+async def book(order: str) -> str:
+    attempt = romulus.current_attempt()
+    BEGUN.append((order, attempt.number))
+    if isinstance(attempt.connection, apsw.Connection):
+        attempt.connection.execute("INSERT INTO bookings VALUES (?)", (order,))
+    else:
+        await attempt.connection.execute("INSERT INTO bookings VALUES ($1)", order)
+    return order
+
+
+@romulus.workflow
+async def booking(order: str) -> list[str]:
+    return [await book(order), await book(order + "2")]
+
+
+class Ending:
+    """A store's transaction that does something first when it is to be committed, and then waits to be allowed."""
+
+    def __init__(self, transaction: Transaction, first: Callable[[], object], allowed: asyncio.Event) -> None:
+        self._transaction, self._first, self._allowed = transaction, first, allowed
+        self.connection = transaction.connection
+        self.rollback = transaction.rollback
+
+    async def commit(self, transition: Any) -> Any:
+        self._first()
+        await self._allowed.wait()
+        return await self._transaction.commit(transition)
+
+
+def once(worker: Worker) -> Callable[[], None]:
+    """Return what drops all that a worker has in hand, the first time it is called."""
+    done: list[str] = []
+
+    def drop() -> None:
+        if not done:
+            done.append(worker.id)
+            worker.doubt()
+
+    return drop
+
+
+async def test_a_transactional_step_dropped_as_its_body_ends_writes_nothing_and_keeps_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, booking) as w:
+        w.make_table("id TEXT")
+        worker = await w.worker()
+        drop, finish = once(worker), worker.engine.executor.finish
+
+        def dropped(work: Any) -> bool:
+            withdrawn = finish(work)
+            drop()
+            return withdrawn
+
+        monkeypatch.setattr(worker.engine.executor, "finish", dropped)
+        handle = await w.client.start(booking, "x")
+        assert await handle.result(timeout=20) == ["x", "x2"]
+        assert w.rows("SELECT id FROM bookings") == [("x",), ("x2",)]
+        assert BEGUN == [("x", 1), ("x", 2), ("x2", 1)]
+        await eventually(lambda: worker.engine.slots.used == 0)
+
+
+async def test_a_transactional_step_dropped_while_it_commits_ends_its_transaction_and_runs_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, booking) as w:
+        w.make_table("id TEXT")
+        worker = await w.worker()
+        drop, allowed, begin = once(worker), asyncio.Event(), worker.store.transaction
+
+        def dropped() -> None:
+            drop()
+            asyncio.get_running_loop().call_soon(allowed.set)  # a cancelled step has been told by then
+
+        async def transaction() -> Any:
+            return Ending(await begin(), dropped, allowed)
+
+        monkeypatch.setattr(worker.store, "transaction", transaction)
+        handle = await w.client.start(booking, "x")
+        assert await handle.result(timeout=20) == ["x", "x2"]
+        assert w.rows("SELECT id FROM bookings") == [("x",), ("x2",)]
+        assert BEGUN == [("x", 1), ("x2", 2)]  # what the dropped transition armed counts as lost
+        await eventually(lambda: worker.engine.slots.used == 0)
