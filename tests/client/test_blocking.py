@@ -77,7 +77,16 @@ def test_closing_ends_the_thread_and_may_be_done_twice(tmp_path: Path) -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "romulus-client"]
 
 
-def test_a_client_that_is_never_closed_does_not_keep_the_process(tmp_path: Path) -> None:
-    program = f"import romulus; print(len(romulus.Client('sqlite:///{tmp_path / 'x.db'}').runs()))"
+@pytest.mark.parametrize(
+    "use",
+    [
+        "print(len({client}.runs()))",
+        "kept = {client}; print(len(kept.runs()))",
+        "kept = {client}; print(len(kept.runs())); kept.start_by_name('w', id='r'); seen = kept.get('r').watch(); next(seen)",
+    ],
+    ids=["a client nobody keeps", "a client of the module", "a watch that was left"],
+)
+def test_a_client_that_is_never_closed_does_not_keep_the_process(tmp_path: Path, use: str) -> None:
+    program = "import romulus; " + use.format(client=f"romulus.Client('sqlite:///{tmp_path / 'x.db'}')")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "0\n"

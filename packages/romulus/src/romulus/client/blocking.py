@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
+import anyio
+from anyio.from_thread import BlockingPortal
 
 from romulus.authoring.workflow import AnyWorkflow
 from romulus.core.duration import Duration
@@ -38,11 +41,14 @@ R = TypeVar("R")
 
 
 class Portal:
-    """One event loop in a thread of its own, begun at the first call."""
+    """One event loop in a daemon thread of its own, begun at the first call.
+
+    Nothing outside that thread waits for it when the interpreter ends: daemon threads stand still by then.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._manager: AbstractContextManager[BlockingPortal] | None = None
+        self._thread: threading.Thread | None = None
         self._portal: BlockingPortal | None = None
 
     def call(self, function: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kwargs: Any) -> R:
@@ -56,21 +62,30 @@ class Portal:
     def close(self) -> None:
         """End the loop and its thread. Idempotent."""
         with self._lock:
-            manager, self._manager, self._portal = self._manager, None, None
-        if manager is not None:
-            manager.__exit__(None, None, None)
+            thread, portal, self._thread, self._portal = self._thread, self._portal, None, None
+        if thread is not None and portal is not None:
+            portal.call(portal.stop)
+            thread.join()
 
     @property
     def open(self) -> bool:
         """Whether the loop runs."""
-        return self._portal is not None
+        return self._portal is not None and not sys.is_finalizing()
 
     def _started(self) -> BlockingPortal:
         with self._lock:
             if self._portal is None:
-                self._manager = start_blocking_portal(name="romulus-client")
-                self._portal = self._manager.__enter__()
+                begun: Future[BlockingPortal] = Future()
+                self._thread = threading.Thread(target=anyio.run, args=(_serve, begun), name="romulus-client", daemon=True)
+                self._thread.start()
+                self._portal = begun.result()
             return self._portal
+
+
+async def _serve(begun: Future[BlockingPortal]) -> None:
+    async with BlockingPortal() as portal:
+        begun.set_result(portal)
+        await portal.sleep_until_stopped()
 
 
 class Handle(Generic[T]):
