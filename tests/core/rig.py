@@ -100,7 +100,7 @@ class Rig:
 
     def entry(self, command: Command) -> Entry:
         failed, body, info, at = False, b"", "", self.instance.now + 1000
-        detail = command.detail
+        detail: Any = command.detail
         if isinstance(detail, StepCall):
             failed, body = self._work(detail)
         elif isinstance(detail, TimerCall):
@@ -155,8 +155,8 @@ def replay(rig: Rig, fn: Callable[..., Any], *args: Any, **more: Any) -> Rig:
             groups.append((entry, []))
     again.instance.start(replaying=True, patches=groups[0][1])
     again._after()
-    for entry, patches in groups[1:]:
-        assert entry is not None
-        again.deliver(entry, replaying=True, patches=patches)
+    for told, patches in groups[1:]:
+        assert told is not None
+        again.deliver(told, replaying=True, patches=patches)
     again.trace.append(f"end {again.instance.outcome}")
     return again

@@ -29,7 +29,7 @@ async def item(n: int) -> int:
 
 @romulus.workflow
 async def awaits() -> list[Any]:
-    return await asyncio.gather(item(1), item.options(id="chosen")(2), return_exceptions=True)
+    return [*await asyncio.gather(item(1), item.options(id="chosen")(2), return_exceptions=True)]
 
 
 @romulus.workflow

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -182,7 +182,7 @@ REACHES: list[tuple[str, Callable[[], Any]]] = [
     ("subprocess_exec", lambda: asyncio.create_subprocess_exec("true")),
     ("subprocess_shell", lambda: asyncio.create_subprocess_shell("true")),
     ("getaddrinfo", lambda: loop().getaddrinfo("localhost", 1)),
-    ("sock_recv", lambda: loop().sock_recv(None, 1)),
+    ("sock_recv", lambda: loop().sock_recv(cast("Any", None), 1)),
     ("add_reader", lambda: loop().add_reader(0, print)),
     ("add_signal_handler", lambda: loop().add_signal_handler(signal.SIGTERM, print)),
     ("call_soon_threadsafe", lambda: loop().call_soon_threadsafe(print)),

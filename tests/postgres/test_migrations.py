@@ -11,14 +11,14 @@ import pytest
 
 from romulus.core.errors import ConfigurationError, StoreSchemaError
 from romulus.core.transition import Verdict
-from romulus.store.postgres import migrate, place_of
+from romulus.store.postgres import migrate, place_of, schema
 from romulus.store.postgres.pool import Pool
 from tests.cli.terminal import romulus_here
 from tests.postgres.kit import Died, blocked, dies_at, opened
 from tests.postgres.server import Database
 from tests.store.kit import MovableHost, advance, claim, entry, register, start
 
-NEWER = migrate.VERSION + 1
+NEWER = schema.VERSION + 1
 ADDED = "ALTER TABLE romulus.runs ADD COLUMN added_later text NOT NULL DEFAULT 'x'"
 CATALOGUE = (
     "SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns "
@@ -70,7 +70,7 @@ async def test_check_says_what_would_be_done(own: Database) -> None:
     pool = Pool(place_of(own.url), host, 1)
     assert await migrate.check(pool) == "the schema does not exist yet and would be made"
     await open_and_close(own.url)
-    assert await migrate.check(pool) == f"schema {migrate.VERSION} is up to date"
+    assert await migrate.check(pool) == f"schema {schema.VERSION} is up to date"
     await pool.close()
     host.close()
 
@@ -141,7 +141,7 @@ async def test_a_migration_that_has_to_wait_for_somebody_holds_up_no_worker(own:
         (await register(store, host)).close()
         await start(store, "r1", "r2")
         (record, other) = (await claim(store)).records
-        for name, value in {"MIGRATIONS": (*migrate.MIGRATIONS, [ADDED]), "VERSION": migrate.VERSION + 1, "PAUSE_S": 0.1}.items():
+        for name, value in {"MIGRATIONS": (*migrate.MIGRATIONS, [ADDED]), "VERSION": schema.VERSION + 1, "PAUSE_S": 0.1}.items():
             monkeypatch.setattr(migrate, name, value)
         with own.server.connect(own.name) as reader:
             reader.execute("BEGIN")
@@ -154,7 +154,7 @@ async def test_a_migration_that_has_to_wait_for_somebody_holds_up_no_worker(own:
             reader.execute("COMMIT")
         await migrating
     host.close()
-    assert own.execute("SELECT value FROM romulus.meta WHERE name = 'version'") == [(str(migrate.VERSION),)]
+    assert own.execute("SELECT value FROM romulus.meta WHERE name = 'version'") == [(str(NEWER),)]
 
 
 @pytest.mark.parametrize("point", ["schema.migrate.done", "schema.mark"])

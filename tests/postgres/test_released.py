@@ -9,6 +9,7 @@ import pytest
 
 from romulus.core.transition import Verdict
 from romulus.store.postgres import PostgresStore, migrate
+from romulus.store.postgres.schema import COMPATIBLE, VERSION
 from tests.postgres.kit import opened
 from tests.postgres.released.life import OLD, SERVES, START, StillHost, record
 from tests.postgres.released.tape import Player, Tape
@@ -17,7 +18,7 @@ from tests.processes.next_release import ADDS
 from tests.store.kit import LEASE, PENDING, RUNNING, advance, claim, entry, request, succeed, worker
 
 NEW = "new"
-RELEASED = range(migrate.COMPATIBLE, migrate.VERSION + 1)  # a schema without its tape fails here: see released/life.py
+RELEASED = range(COMPATIBLE, VERSION + 1)  # a schema without its tape fails here: see released/life.py
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ async def test_a_worker_of_a_released_schema_goes_on_while_it_is_migrated_and_be
     async with Player(own_database.url, stranger=NEW) as old:
         await old.play(tape.until("half"))
         monkeypatch.setattr(migrate, "MIGRATIONS", (*migrate.MIGRATIONS, ADDS))
-        monkeypatch.setattr(migrate, "VERSION", migrate.VERSION + 1)
+        monkeypatch.setattr(migrate, "VERSION", VERSION + 1)
         async with opened(own_database.url, host) as store:
             (await store.register(worker(host, NEW, namespace="other"), LEASE)).close()
             (mine,) = (await store.claim(replace(request(NEW), namespace="other"), RUNNING)).records
@@ -55,13 +56,13 @@ async def test_a_worker_of_a_released_schema_goes_on_while_it_is_migrated_and_be
 async def test_the_tape_is_played_to_its_end_and_a_wrong_answer_stops_it(own_database: Database) -> None:
     made = await record(own_database)
     tape = Tape(made.entries[:3])
-    make(own_database, migrate.VERSION)
+    make(own_database, VERSION)
     async with Player(own_database.url) as old:
         await old.play(tape)
     assert len(made.entries) > 150
 
     made.entries[2][3] = [["another"]]
-    make(own_database, migrate.VERSION)
+    make(own_database, VERSION)
     async with Player(own_database.url) as old:
         with pytest.raises(AssertionError):
             await old.play(tape)

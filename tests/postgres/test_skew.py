@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 
 import pytest
 
@@ -98,7 +99,7 @@ async def gripped(run: str) -> int:
     return await grip(run)
 
 
-WORKFLOWS = [journey, patient, writes, gripped]
+WORKFLOWS: list[Any] = [journey, patient, writes, gripped]
 Begin = Callable[[int], Awaitable[Worker]]
 
 

@@ -12,7 +12,7 @@ from romulus.store.sqlite import beside, changing
 from romulus.store.sqlite import children as stored_children
 from romulus.testing.simulator.relating import run_family
 from romulus.testing.simulator.seed import Verdict
-from romulus.worker import takeup
+from romulus.worker import family, takeup
 from tests.simulation.mutants import Mutant, always, in_sql, matched
 from tests.simulation.stories import SECOND, Story, told
 
@@ -57,7 +57,7 @@ def _pooled_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def _children_forgotten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(takeup.family, "take_up", lambda driver, draft, record: setattr(driver, "parent", record.parent))
+    patch.setattr(family, "take_up", lambda driver, draft, record: setattr(driver, "parent", record.parent))
 
 
 MUTANTS = (

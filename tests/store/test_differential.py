@@ -209,8 +209,9 @@ COMMANDS: dict[str, Any] = {
 # ---- transitions ---------------------------------------------------------------------------
 def opening(record: Record, random: Random) -> Transition:
     seq = record.run.revision + 1
-    options = {"shared": random.random() < 0.2, "include_late": random.random() < 0.2}
-    return advance(record, entry(record.run.position), opens=[wait(seq, correlation_id=random.choice("ab"), **options)])
+    shared, include_late = random.random() < 0.2, random.random() < 0.2
+    opened = wait(seq, correlation_id=random.choice("ab"), shared=shared, include_late=include_late)
+    return advance(record, entry(record.run.position), opens=[opened])
 
 
 def closing(record: Record, random: Random) -> Transition:

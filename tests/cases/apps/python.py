@@ -37,7 +37,8 @@ async def look_async(number: int) -> tuple[str, str, str]:
 async def paints(colour: str, times: int) -> set[tuple[str, str, str]]:
     """Set a colour, have steps of both colours look at it."""
     COLOUR.set(colour)
-    found = {COLOUR.get() and await look.aio(number) for number in range(times)}
+    assert COLOUR.get()
+    found = {await look.aio(number) for number in range(times)}
     return found | {await look_async(0), (COLOUR.get(), LEFT.get(), romulus.current_run().id)}
 
 

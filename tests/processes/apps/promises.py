@@ -22,7 +22,7 @@ def recorded() -> bool:
         ((armed,),) = connection.execute("SELECT armed FROM runs WHERE id = ?", (attempt.run_id,)).fetchall()
     finally:
         connection.close()
-    return (attempt.seq, attempt.number) in {(seq, number) for seq, number, *_ in json.loads(armed)}
+    return (attempt.seq, attempt.number) in {(seq, number) for seq, number, *_ in json.loads(str(armed))}
 
 
 def told(number: int) -> int:
