@@ -10,6 +10,7 @@ from romulus.core.errors import ConfigurationError, StoreUnavailable
 from romulus.host.real import RealHost
 from romulus.store import open_store
 from romulus.store.postgres import driver, place_of
+from romulus.store.urls import without_secrets
 from tests.postgres.kit import opened
 from tests.postgres.server import Database, free_port
 
@@ -20,6 +21,8 @@ from tests.postgres.server import Database, free_port
         ("postgresql://u:p@h:port/db", "cannot be read"),
         ("postgresql://u:p w@h/db", "holds a space"),
         ("postgresql://u:p#w@h/db", "%23"),
+        ("postgresql://u:p/w@h/db", "cannot be read; in a password write '/' as %2F"),
+        ("postgresql://u:1/w@h/db", "has an '@' behind its host"),
         ("postgresql://h/db?pooler=maybe", "one of none, session, transaction"),
     ],
 )
@@ -33,6 +36,41 @@ def test_a_url_that_cannot_be_used_is_refused_with_the_reason(url: str, words: s
 )
 def test_the_password_is_never_shown(url: str) -> None:
     assert place_of(url).shown == "postgresql://ann@h:5/db?sslmode=require"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+asyncpg://ann:hunter2@h/db", "POSTGRESQL://ann:hunter2@h/db", "mysql://ann:hunter2@h/db", "mysql://h/db?password=hunter2",
+        "postgresql:/ann:hunter2@h/db", "ann:hunter2@h/db", "sqlite://ann:hunter2@h/db", "postgresql://ann:hun/ter2@h/db",
+        "postgresql://ann:hun?ter2@h/db", "postgresql://ann:hunter2/x@h/db", "postgresql://ann:5/hunter2@h/db", "postgresql://ann:[hunter2@h/db",
+        "postgresql://ann:hunter2@h:port/db", "postgresql://ann:hunter2#x@h/db", "postgresql://ann:hun ter2@h/db",
+    ],
+)  # fmt: skip
+async def test_a_url_that_is_misspelt_is_refused_without_its_password(url: str) -> None:
+    host = RealHost()
+    with pytest.raises(ConfigurationError) as refused:
+        open_store(url, host)
+    host.close()
+
+    assert "hun" not in str(refused.value)
+    assert "ter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://ann:hunter2@h/db", "postgresql://ann:***@h/db"),
+        ("postgresql://ann:hun:t@er/2@h/db", "postgresql://ann:***@h/db"),
+        ("postgresql://ann@h/db?PASSWORD=hunter2&sslmode=require", "postgresql://ann@h/db?PASSWORD=***&sslmode=require"),
+        ("postgresql://h/db?password=a@b", "postgresql://h/db?password=***"),
+        ("sqlite:///romulus.db", "sqlite:///romulus.db"),
+        ("sqlite://", "sqlite://"),
+        ("romulus.db", "romulus.db"),
+    ],
+)
+def test_a_url_is_shown_without_what_may_be_secret_in_it(url: str, shown: str) -> None:
+    assert without_secrets(url) == shown
 
 
 async def test_the_stores_url_names_no_password() -> None:

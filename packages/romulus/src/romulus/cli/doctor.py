@@ -6,10 +6,10 @@ import json
 import platform
 import shutil
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import apsw
 import typer
@@ -21,6 +21,7 @@ from romulus.client.source import Opened, Source
 from romulus.core.errors import RomulusError
 from romulus.core.machine import CLAIMABLE, RunStatus
 from romulus.store.contract import QueuedPool
+from romulus.store.urls import without_secrets
 
 from .command import FAILED, Cli, Exit, command
 from .migrate import MEMORY, checked_schema
@@ -61,7 +62,7 @@ def add_to(root: typer.Typer) -> None:
 
 async def doctor(cli: Cli) -> None:
     """Print the settings in force and check what a worker needs. Exit code 1 where a check fails."""
-    settings = [_without_password(setting) for setting in in_force()]
+    settings = [_without_secrets(setting) for setting in in_force()]
     findings = [_python(), _loop(), *_settings(), *await _store(cli)]
     if cli.json:
         print_json({"settings": settings, "findings": findings})
@@ -182,12 +183,8 @@ def _workflows(runs: Iterable[RunDescription]) -> str:
     return ", ".join(sorted({f"{run.workflow} {run.version}" for run in runs}))
 
 
-def _without_password(setting: InForce) -> InForce:
-    parts = urlsplit(setting.value) if "://" in setting.value else None
-    if parts is None or parts.password is None:
-        return setting
-    shown = urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{parts.netloc.rpartition('@')[2]}"))
-    return InForce(setting.variable, shown, setting.source, setting.meaning)
+def _without_secrets(setting: InForce) -> InForce:
+    return replace(setting, value=without_secrets(setting.value))
 
 
 def _version(distribution: str) -> str:

@@ -9,6 +9,7 @@ from romulus.core.ports import Host
 
 from .contract import Store
 from .sqlite import Place, SQLiteStore, place_of
+from .urls import without_secrets
 
 DEFAULT_URL: Final = "sqlite:///romulus.db"
 _refused: list[str] = []  # why no store opens in this process
@@ -30,7 +31,7 @@ def open_store(url: str | None, host: Host) -> Store:
     if scheme in ("postgresql", "postgres") and colon:
         return _postgres(url, host)
     if scheme != "sqlite" or not colon:
-        raise ConfigurationError(f"{url!r} is not a store URL: {FORMS}")
+        raise ConfigurationError(f"{without_secrets(url)!r} is not a store URL: {FORMS}")
     return SQLiteStore(_sqlite_place(url, rest, host), host)
 
 
@@ -46,7 +47,7 @@ def _sqlite_place(url: str, rest: str, host: Host) -> Place:
     if not rest:
         return Place(f"/romulus-{host.random_bits(64):016x}", memory=True)
     if not rest.startswith("/") or rest in ("/", "//") or "?" in rest or "\0" in rest:
-        raise ConfigurationError(f"{url!r} is not a store URL: {FORMS}")
+        raise ConfigurationError(f"{without_secrets(url)!r} is not a store URL: {FORMS}")
     return place_of(rest[1:])
 
 

@@ -7,8 +7,10 @@ from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from romulus.core.errors import ConfigurationError
+from romulus.store.urls import SECRET_OPTIONS, without_secrets
 
 FORM: Final = "write postgresql://user:password@host:5432/database, or host:5432,other:5432 for a primary and its standbys"
+ESCAPE: Final = "in a password write '/' as %2F, '?' as %3F, '@' as %40"
 POOLERS: Final = ("none", "session", "transaction")
 
 
@@ -36,8 +38,10 @@ def place_of(url: str) -> Place:
         user, at, hosts = parts.netloc.rpartition("@")
         for host in hosts.split(","):
             _ = urlsplit(f"//{host}").port
-    except ValueError as error:
-        raise ConfigurationError(f"the store URL cannot be read ({error}): {FORM}") from None
+    except ValueError:
+        raise ConfigurationError(f"{without_secrets(url)!r} cannot be read; {ESCAPE} ({FORM})") from None
+    if "@" in parts.path + parts.query:
+        raise ConfigurationError(f"{without_secrets(url)!r} has an '@' behind its host; {ESCAPE} ({FORM})")
     options = parse_qsl(parts.query, keep_blank_values=True)
     pooler = next((value for name, value in options if name == "pooler"), None)
     if pooler is not None and pooler not in POOLERS:
@@ -45,7 +49,7 @@ def place_of(url: str) -> Place:
     kept = [(name, value) for name, value in options if name != "pooler"]
     if "," in hosts and not any(name == "target_session_attrs" for name, _ in kept):
         kept.append(("target_session_attrs", "read-write"))  # of a primary and its standbys, the primary, whichever that is now
-    shown = urlunsplit(("postgresql", _without_password(parts.netloc), parts.path, _without_secret(options), ""))
+    shown = f"postgresql://{_without_password(parts.netloc)}{parts.path}{_without_secret(options)}"
     dsns = [urlunsplit(("postgresql", user + at + host, parts.path, urlencode(kept), "")) for host in hosts.split(",")]
     return Place(tuple(dsns), shown, pooler)
 
@@ -56,4 +60,5 @@ def _without_password(netloc: str) -> str:
 
 
 def _without_secret(options: list[tuple[str, str]]) -> str:
-    return urlencode([(name, value) for name, value in options if name not in ("password", "passfile", "sslpassword")])
+    shown = urlencode([(name, value) for name, value in options if name.lower() not in SECRET_OPTIONS])
+    return f"?{shown}" if shown else ""
