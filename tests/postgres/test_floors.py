@@ -226,6 +226,20 @@ async def test_a_wake_that_stays_is_found_when_its_run_has_lost_its_owner(
     assert [r.run.id for r in (await claim(store)).records] == ["r1"]
 
 
+async def test_a_parked_run_is_woken_behind_more_wakes_than_a_look_reads(
+    store: PostgresStore, host: MovableHost, database: Database
+) -> None:
+    record = await claimed(store, host)
+    other = await claimed(store, host, "r2", "w2")
+    await store.apply([park(other, wake_at=None)])
+    many = "INSERT INTO romulus.wakes (run) SELECT %s FROM generate_series(1, %s)"
+    database.execute(many, record.run.key, looking.WAKES_MAX)
+    database.execute(many, other.run.key, 1)
+
+    assert [r.run.id for r in (await claim(store, "w2")).records] == ["r2"]
+    assert [r.run.id for r in await store.pulse("w1")] == ["r1"]
+
+
 async def test_more_that_is_new_than_is_worth_looking_at_is_found_too(
     store: PostgresStore, host: MovableHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:

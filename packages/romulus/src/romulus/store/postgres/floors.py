@@ -40,6 +40,11 @@ class Snapshot:
     end: int = TOP  # nothing is fresh to a look that remembers nothing: it looks at all
     running: tuple[int, ...] = (NOBODY,)
 
+    @property
+    def quiet(self) -> bool:
+        """Return whether no transaction was running."""
+        return self.running == (NOBODY,)
+
     @classmethod
     def of(cls, row: Row) -> Snapshot:
         """Return the snapshot of a row of `SNAPSHOT`."""
@@ -68,7 +73,12 @@ class Lists:
     @property
     def given(self) -> tuple[Any, ...]:
         """Return the parameters of `lists`."""
-        return self.wake, self.match, self.close, self.snapshot.end, self.snapshot.running
+        return *self.keys, self.snapshot.running
+
+    @property
+    def keys(self) -> tuple[Any, ...]:
+        """Return those of `lists` where no transaction was running."""
+        return self.wake, self.match, self.close, self.snapshot.end
 
     @property
     def wakes(self) -> tuple[Any, ...]:
@@ -110,16 +120,19 @@ class Remembered:
         self._kept[what] = (begun, losses, look)
 
 
-def lowest(table: LiteralString, floor: LiteralString, end: LiteralString, running: LiteralString) -> LiteralString:
+def lowest(table: LiteralString, floor: LiteralString, end: LiteralString, running: LiteralString | None) -> LiteralString:
     """Return the expression for the key from which on a list must be looked at; *floor*, *end*, *running*: what the look before left.
 
-    By an expression of the key, else the planner walks all keys from the lowest on.
+    By an expression of the key, else the planner walks all keys from the lowest on. *running* None: no transaction was.
     """
     fresh: LiteralString = f"(SELECT min(x.key + 0) FROM romulus.{table} x WHERE x.queued_by"
-    return f"least({floor}, {fresh} >= {end}), {fresh} = ANY({running}::bigint[])))"
+    ran: LiteralString = "" if running is None else f", {fresh} = ANY({running}::bigint[]))"
+    return f"least({floor}, {fresh} >= {end}){ran})"
 
 
-def lists(wake: LiteralString, match: LiteralString, close: LiteralString, end: LiteralString, running: LiteralString) -> LiteralString:
+def lists(
+    wake: LiteralString, match: LiteralString, close: LiteralString, end: LiteralString, running: LiteralString | None
+) -> LiteralString:  # fmt: skip
     """Return the CTE `l`, which says from which keys on the lists must be looked at."""
     return (
         f"l AS MATERIALIZED (SELECT {lowest('wakes', wake, end, running)} AS wake, {lowest('to_match', match, end, running)} AS match, "
@@ -127,10 +140,10 @@ def lists(wake: LiteralString, match: LiteralString, close: LiteralString, end: 
     )
 
 
-def _lowest_of(table: LiteralString, column: LiteralString) -> LiteralString:
+def lowest_of(table: LiteralString, column: LiteralString) -> LiteralString:
+    """Return the expression for the lowest key that is in a list, in a statement with the CTE `l`."""
     return f"(SELECT x.key FROM romulus.{table} x WHERE x.key >= (SELECT {column} FROM l) ORDER BY x.key LIMIT 1)"
 
 
-# The lowest keys that are there, in a statement with the CTE `l`.
-LOWEST: Final[LiteralString] = f"{_lowest_of('wakes', 'wake')}, {_lowest_of('to_match', 'match')}, {_lowest_of('to_close', 'close')}"
+LOWEST: Final[LiteralString] = f"{lowest_of('wakes', 'wake')}, {lowest_of('to_match', 'match')}, {lowest_of('to_close', 'close')}"
 LOWEST_COLUMNS: Final = 3

@@ -11,7 +11,7 @@ from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.store.contract import ClaimRequest
 
-from .floors import BOTTOM, FRESH_MAX, LOWEST, LOWEST_COLUMNS, SNAPSHOT, SNAPSHOT_COLUMNS, TOP, Lists, Queues, lists
+from .floors import BOTTOM, FRESH_MAX, SNAPSHOT, SNAPSHOT_COLUMNS, TOP, Lists, Queues, lists, lowest_of
 from .matching import HEAD
 from .matching import Queue as Match
 from .rows import Row
@@ -20,9 +20,12 @@ from .session import Session
 Serve: TypeAlias = tuple[str, str, str]  # workflow, version, digest of the code here
 Queue: TypeAlias = tuple[int, int]  # number of the serve, lane
 
+MANY: Final[LiteralString] = "1000"
+WAKES_MAX: Final = int(MANY)  # wakes whose runs are looked at: where there are more, some are taken to be of every kind
+
 # Parameters: 1 namespace, 2 digests of others, 3 prefer, 4 losses, 5 limit. Of a look also: 6 owner, 7-9 serves, 10 rows of `to_match`,
-# 11-15 what the look before at the lists left, 16 and 17 the snapshot of the one at these queues, 18 when that was, 19-22 its floors of
-# each serve, 23 fresh runs at most.
+# 11-14 what the look before at the lists left, 15 whom it saw running. Of one at the queues also: 15 the end of the snapshot of the look
+# before at these, 16 when that was, 17-20 its floors of each serve, 21 fresh runs at most, and 22 and 23 who was running at both looks.
 FITS: Final[LiteralString] = "(r.excluded = '' OR position(' ' || s.digest || ' ' IN ' ' || r.excluded || ' ') = 0)"
 OF_PAIR: Final[LiteralString] = f"r.workflow = s.workflow AND r.version = s.version AND r.queue_at IS NOT NULL AND {FITS}"
 # The namespace as the one index of each has it: see `schema`.
@@ -34,21 +37,21 @@ PLAIN: Final[LiteralString] = f"{SPREAD} AND r.lane = 0 AND r.queue_at >= s.plai
 RANKED: Final[LiteralString] = f"{SPREAD} AND r.lane = 1 AND r.queue_at >= s.ranked"
 RISING: Final[LiteralString] = f"{SPREAD} AND r.lane = 2 AND r.queue_at >= s.rising"
 LATER: Final[LiteralString] = f"{SPREAD} AND r.lane = 0 AND r.queue_at >= s.later AND r.queue_at > c.now"
-LISTS: Final[LiteralString] = lists("$11", "$12", "$13", "$14", "$15")
 CLOCK: Final[LiteralString] = "c AS MATERIALIZED (SELECT romulus.clock() AS now)"
 # A run is reached by its wake, and not by its owner, who has had very many.
 WAKES: Final[LiteralString] = (
-    "EXISTS (SELECT 1 FROM romulus.wakes w JOIN romulus.runs r ON r.key = w.run WHERE w.key >= (SELECT wake FROM l) AND "
+    f"w AS MATERIALIZED (SELECT min(x.key) AS first, count(*) = {MANY} AS many, bool_or(x.owner = '') AS asleep, "
+    "bool_or(x.owner = $6) AS mine FROM (SELECT w.key, (SELECT coalesce(r.owner, '') FROM romulus.runs r WHERE r.key = w.run) AS owner "
+    f"FROM romulus.wakes w WHERE w.key >= (SELECT wake FROM l) ORDER BY w.key LIMIT {MANY}) x)"
 )
 SEEN: Final[LiteralString] = (
-    f"c.now, EXISTS (SELECT 1 FROM romulus.workers WHERE id = $6 AND NOT dead), {WAKES} r.owner IS NULL), {WAKES} (r.owner || '') = $6), "
-    "EXISTS (SELECT 1 FROM romulus.to_close x WHERE x.key >= (SELECT close FROM l)), "
-    "CASE s.n WHEN 1 THEN ARRAY(SELECT ROW(m.key, m.namespace, m.name, m.correlation_id) FROM "
-    f"({HEAD.replace('$1', '$10')}) m) END, "
-    f"(SELECT value::integer FROM romulus.meta WHERE name = 'compatible'), {LOWEST}, {SNAPSHOT}"
+    "c.now, EXISTS (SELECT 1 FROM romulus.workers WHERE id = $6 AND NOT dead), w.many OR coalesce(w.asleep, false), "
+    "w.many OR coalesce(w.mine, false), CASE s.n WHEN 1 THEN ARRAY(SELECT ROW(m.key, m.namespace, m.name, m.correlation_id) FROM "
+    f"({HEAD.replace('$1', 'greatest($10::integer, 1)')}) m) END, "
+    f"(SELECT value::integer FROM romulus.meta WHERE name = 'compatible'), w.first, {lowest_of('to_close', 'close')}, {SNAPSHOT}"
 )
-SEEN_COLUMNS: Final = 7
-PREFIX: Final = SEEN_COLUMNS + LOWEST_COLUMNS + SNAPSHOT_COLUMNS
+SEEN_COLUMNS: Final = 6
+PREFIX: Final = SEEN_COLUMNS + 2 + SNAPSHOT_COLUMNS
 
 
 def _first(what: LiteralString, where: LiteralString, limit: LiteralString) -> LiteralString:
@@ -63,37 +66,45 @@ GIVEN: Final[LiteralString] = (
 QUEUED: Final[LiteralString] = (
     "SELECT r.namespace, r.workflow, r.version, r.lane, r.queue_at FROM romulus.runs r WHERE (r.queue_at + 0) IS NOT NULL"
 )
-FLOORS: Final[LiteralString] = (
-    f"fresh AS MATERIALIZED (SELECT * FROM ({QUEUED} AND r.queued_by >= $16 AND r.queued_by <= {GIVEN} "
-    f"UNION ALL {QUEUED} AND r.queued_by = ANY($17::bigint[])) f LIMIT $23), "
-    "lowest AS MATERIALIZED (SELECT workflow, version, lane, min(queue_at) AS head, min(queue_at) FILTER (WHERE queue_at > c.now) AS later "
-    "FROM fresh, c WHERE namespace = $1 GROUP BY workflow, version, lane), "
-    "s AS MATERIALIZED (SELECT g.n, g.workflow, g.version, g.digest, least(g.plain, x.head) AS plain, least(g.ranked, y.head) AS ranked, "
-    "least(g.rising, z.head) AS rising, CASE WHEN c.now >= $18 THEN least(g.later, x.later) ELSE 0 END AS later "
-    "FROM unnest($7::text[], $8::text[], $9::text[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[]) WITH ORDINALITY "
-    "AS g (workflow, version, digest, plain, ranked, rising, later, n) CROSS JOIN c "
-    "LEFT JOIN lowest x ON x.workflow = g.workflow AND x.version = g.version AND x.lane = 0 "
-    "LEFT JOIN lowest y ON y.workflow = g.workflow AND y.version = g.version AND y.lane = 1 "
-    "LEFT JOIN lowest z ON z.workflow = g.workflow AND z.version = g.version AND z.lane = 2)"
-)
+RAN: Final[LiteralString] = f" UNION ALL {QUEUED} AND r.queued_by = ANY($23::bigint[])"
+
+
+def _floors_of(ran: LiteralString) -> LiteralString:
+    return (
+        f"fresh AS MATERIALIZED (SELECT * FROM ({QUEUED} AND r.queued_by >= $15 AND r.queued_by <= {GIVEN}{ran}) f LIMIT $21), "
+        "lowest AS MATERIALIZED (SELECT workflow, version, min(queue_at) FILTER (WHERE lane = 0) AS head, min(queue_at) FILTER "
+        "(WHERE lane = 1) AS ranked, min(queue_at) FILTER (WHERE lane = 2) AS rising, min(queue_at) FILTER (WHERE lane = 0 AND "
+        "queue_at > c.now) AS later FROM fresh, c WHERE namespace = $1 GROUP BY workflow, version), "
+        "s AS MATERIALIZED (SELECT g.n, g.workflow, g.version, g.digest, least(g.plain, x.head) AS plain, "
+        "least(g.ranked, x.ranked) AS ranked, least(g.rising, x.rising) AS rising, "
+        "CASE WHEN c.now >= $16 THEN least(g.later, x.later) ELSE 0 END AS later "
+        "FROM unnest($7::text[], $8::text[], $9::text[], $17::bigint[], $18::bigint[], $19::bigint[], $20::bigint[]) WITH ORDINALITY "
+        "AS g (workflow, version, digest, plain, ranked, rising, later, n) CROSS JOIN c "
+        "LEFT JOIN lowest x ON x.workflow = g.workflow AND x.version = g.version)"
+    )
+
+
 RESERVED: Final[LiteralString] = _first("r.wake_at, r.digest", PLAIN, "100")
-LOOK: Final[LiteralString] = (
-    f"WITH {CLOCK}, {LISTS}, {FLOORS} SELECT {SEEN}, EXISTS (SELECT 1 FROM romulus.runs r WHERE {ALONE} AND {READY}), "
+FOUND: Final[LiteralString] = (
+    f"SELECT {SEEN}, EXISTS (SELECT 1 FROM romulus.runs r WHERE {ALONE} AND {READY}), "
     f"ARRAY{_first('r.queue_at', f'{PLAIN} AND {READY}', '$5')}, ARRAY{_first('r.queue_at', f'{RANKED} AND {READY}', '$5')}, "
     "rises.queue_at, least(later.due, rises.due, "
     f"CASE WHEN cardinality($2::text[]) > 0 THEN (SELECT min(x.wake_at) + $3::bigint FROM {RESERVED} x WHERE x.digest = ANY($2::text[]) "
     "AND x.wake_at > c.now - $3::bigint) END), (SELECT count(*) FROM fresh), "
     f"coalesce({_first('r.queue_at', PLAIN, '1')}, later.queue_at), {_first('r.queue_at', RANKED, '1')}, rises.queue_at, later.queue_at "
-    f"FROM c CROSS JOIN s LEFT JOIN LATERAL {_first(f'r.queue_at, {DUE} AS due', LATER, '1')} later ON true "
+    f"FROM c CROSS JOIN w CROSS JOIN s LEFT JOIN LATERAL {_first(f'r.queue_at, {DUE} AS due', LATER, '1')} later ON true "
     f"LEFT JOIN LATERAL {_first(f'r.queue_at, {DUE} AS due', RISING, '1')} rises ON true ORDER BY s.n"
 )
+LOOK: Final[LiteralString] = f"WITH {CLOCK}, {lists('$11', '$12', '$13', '$14', '$22')}, {WAKES}, {_floors_of(RAN)} {FOUND}"
+# Most looks come after one that saw nobody at work; each part of a statement takes its time, also where it finds nothing.
+LOOK_QUIET: Final[LiteralString] = f"WITH {CLOCK}, {lists('$11', '$12', '$13', '$14', None)}, {WAKES}, {_floors_of('')} {FOUND}"
 LOOK_ALONE: Final[LiteralString] = (
-    f"WITH {CLOCK}, {LISTS} SELECT {SEEN}, true, "
+    f"WITH {CLOCK}, {lists('$11', '$12', '$13', '$14', '$15')}, {WAKES} SELECT {SEEN}, true, "
     f"ARRAY(SELECT r.queue_at FROM romulus.runs r WHERE {ALONE} AND {READY} ORDER BY r.queue_at, r.key LIMIT $5), "
     f"'{{}}'::bigint[], NULL::bigint, "
     f"(SELECT min(x.due) FROM (SELECT {DUE} AS due FROM romulus.runs r WHERE {ALONE} AND NOT ({READY}) ORDER BY r.queue_at, "
-    f"r.key LIMIT 100) x), 0 "
-    "FROM c CROSS JOIN unnest($7::text[], $8::text[], $9::text[]) WITH ORDINALITY AS s (workflow, version, digest, n) ORDER BY s.n"
+    f"r.key LIMIT 100) x), 0 FROM c CROSS JOIN w "
+    "CROSS JOIN unnest($7::text[], $8::text[], $9::text[]) WITH ORDINALITY AS s (workflow, version, digest, n) ORDER BY s.n"
 )
 
 
@@ -148,35 +159,37 @@ async def look(
 async def _look(
     session: Session, request: ClaimRequest, match_max: int, queues: Queues | None, lists: Lists | None
 ) -> tuple[Look, int]:  # fmt: skip
-    rows = await session.rows("claim.look", LOOK_ALONE if request.alone else LOOK, *given(request, match_max, queues, lists))
+    rows = await session.rows("claim.look", *statement(request, match_max, queues, lists))
     seen, fresh, floors = Look(), 0, list[tuple[int, int, int, int]]()
-    for n, (row, found) in enumerate((row[:PREFIX], row[PREFIX:]) for row in rows):
-        now, seen.live, seen.asleep, seen.wakes, seen.closing, queued, seen.schema = row[:SEEN_COLUMNS]
-        seen.lists = Lists.of(row[SEEN_COLUMNS:])
-        alone, plain, ranked, rising, later, fresh, *lowest = found
-        if queued:
-            seen.queued = [(key, (namespace, name, correlation)) for key, namespace, name, correlation in queued]
+    for row in rows:
+        if not floors:
+            _see(seen, row, match_max)
+        alone, plain, ranked, rising, later, fresh, *lowest = row[PREFIX:]
+        n = len(floors)
         seen.alone = seen.alone or alone
         seen.ready |= {(n, lane): list(due) for lane, due in enumerate((plain, ranked)) if due}
-        if rising is not None and rising <= now:
+        if rising is not None and rising <= seen.now:
             seen.rising.append(n)
         if later is not None and (seen.later is None or later < seen.later):
             seen.later = later
         floors.append(_floors(lowest))
-        seen.queues = Queues(seen.lists.snapshot, now, () if request.alone else floors)
+    seen.queues = Queues(seen.lists.snapshot, seen.now, () if request.alone else floors)
     return seen, fresh
 
 
-def given(request: ClaimRequest, match_max: int, queues: Queues | None, lists: Lists | None) -> tuple[Any, ...]:
-    """Return the parameters of a look."""
+def statement(request: ClaimRequest, match_max: int, queues: Queues | None, known: Lists | None) -> tuple[Any, ...]:
+    """Return the statement of a look and its parameters."""
+    known, before = known or Lists(), queues or Queues()
     serves = ([serve[n] for serve in request.serves] for n in range(3))
-    shared = (*conditions(request, request.limit + 1), request.owner, *serves, match_max, *(lists or Lists()).given)
+    shared = (*conditions(request, request.limit + 1), request.owner, *serves, match_max, *known.keys)
     if request.alone:
-        return shared
-    before = queues or Queues()
+        return LOOK_ALONE, *shared, known.snapshot.running
     floors = before.floors or [(BOTTOM, BOTTOM, BOTTOM, BOTTOM)] * len(request.serves)
     columns = ([each[n] for each in floors] for n in range(4))
-    return (*shared, before.snapshot.end, before.snapshot.running, before.now, *columns, FRESH_MAX + 1)
+    given = (*shared, before.snapshot.end, before.now, *columns, FRESH_MAX + 1)
+    if known.snapshot.quiet and before.snapshot.quiet:
+        return LOOK_QUIET, *given
+    return LOOK, *given, known.snapshot.running, before.snapshot.running
 
 
 def conditions(request: ClaimRequest, limit: int) -> tuple[Any, ...]:
@@ -187,6 +200,16 @@ def conditions(request: ClaimRequest, limit: int) -> tuple[Any, ...]:
 def what(request: ClaimRequest) -> tuple[Any, ...]:
     """Return what *request* looks for: a look at the same leaves its floors for the next."""
     return (request.namespace, tuple(request.serves), request.alone, request.alone_after)
+
+
+def _see(seen: Look, row: Row, match_max: int) -> None:
+    """Take what does not depend on the serve from the first row of a look."""
+    now, seen.live, seen.asleep, seen.wakes, queued, seen.schema, wake, close = row[: SEEN_COLUMNS + 2]
+    seen.closing = close is not None
+    heads = [(key, (namespace, name, correlation)) for key, namespace, name, correlation in queued]
+    seen.queued = heads[:match_max]
+    seen.lists = Lists.of((wake, heads[0][0] if heads else None, close, *row[SEEN_COLUMNS + 2 : PREFIX]))
+    seen.queues = Queues(seen.lists.snapshot, now)
 
 
 def _floors(lowest: Row) -> tuple[int, int, int, int]:
