@@ -9,12 +9,13 @@ from typing import TypeAlias
 import pytest
 
 from benchmarks.copying import server_copies
-from romulus.core.operations import OperationState
+from romulus.core.operations import OperationState, Report, ReportKind, decide
 from romulus.core.transition import NewChild
-from romulus.store.contract import OperationsServed, RunFilter
+from romulus.store.contract import RunFilter
 from romulus.store.postgres import PostgresStore
 from tests.postgres.kit import opened, settled
 from tests.postgres.server import Database, running
+from tests.store.conformance.test_operations import SERVED, intent, lost
 from tests.store.conformance.test_pools import attempt
 from tests.store.kit import (
     PENDING,
@@ -77,7 +78,7 @@ async def day(store: PostgresStore, host: MovableHost, names: Iterator[str]) -> 
     assert len(taken.rows) == 1
     await store.pulse(owner)
     await store.lose_pool(10)
-    await store.take_operations(owner, "default", OperationsServed(("default",), ("charge",), ()), 10, OperationState.UNKNOWN)
+    await write(store, owner, next(names))
     await store.reopen_held("default", request().serves, PENDING)
     await store.expire_events(SECOND * 1_000_000, 10)
     await store.history(first.run.generation_key, 0, 100)
@@ -94,6 +95,21 @@ async def day(store: PostgresStore, host: MovableHost, names: Iterator[str]) -> 
     for record in (await claim(store, other)).records:  # the fourth, freed by the sweep
         await store.apply([succeed(record)])
     await store.deregister(other)
+
+
+async def write(store: PostgresStore, owner: str, name: str) -> None:
+    """Let two operations of a run be under way, one of them be taken up by a settler, and that one be settled."""
+    await start(store, name)
+    record = next(each for each in (await claim(store, owner)).records if each.run.id == name)
+    intents = [intent(seq, id=f"{name}-{seq}") for seq in (1, 2)]
+    await store.apply([advance(record, intents=intents, operates=True)])
+    await store.apply([advance(await again(store, record), marks=[lost(1)], operates=True)])
+    for _ in range(2):
+        taken = await store.take_operations(owner, "default", SERVED, 10, OperationState.UNKNOWN)
+        for row in taken.rows:
+            await store.report([Report("default", row.id, ReportKind.LOOKED_APPLIED, owner, row.fence, b"1")], decide, PENDING)
+    await store.unserved_operations("default", [("default", "write", True)], 0, 10)
+    await store.apply([succeed(await again(store, record), operates=True)])
 
 
 Pages: TypeAlias = dict[int, tuple[str, int]]  # by the statement's number: its text, the pages that a call touches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from romulus.core.operations import NewIntent, OperationMark, OperationState, Pr
 from romulus.core.record import HoldKind, Record
 from romulus.core.transition import Attach, NewChild, NewGeneration, Transition, Verdict
 from romulus.store.contract import OperationsServed
-from romulus.store.postgres import PostgresStore
+from romulus.store.postgres import PostgresStore, operations, reporting
 from tests.postgres.kit import blocked, opened
 from tests.postgres.server import Database
 from tests.postgres.test_interleavings import RUN, holding, written
@@ -35,6 +36,37 @@ async def armed(store: PostgresStore, host: MovableHost) -> Record:
 
 def says(store: PostgresStore, kind: ReportKind) -> Any:
     return asyncio.ensure_future(store.report([Report("default", "op-1", kind, "ada", body=b'"v"')], decide, PENDING))
+
+
+async def test_a_group_of_reports_has_as_many_statements_as_one(store: PostgresStore, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    many = [NewIntent(seq, f"op-{seq}", "write", "d1", b"{}", LOOKED, S.ARMED, 5_000) for seq in range(21)]
+    assert await store.apply([advance(record, intents=many, operates=True)]) == [Verdict.APPLIED]
+    counted: list[list[str]] = []
+    for ids in (["op-20"], [f"op-{seq}" for seq in range(20)]):
+        points: list[str] = []
+        host.at_point = points.append
+        decided = await asyncio.gather(*(
+            store.report([Report("default", each, K.CALLED_APPLIED, "ada", body=b'"v"')], decide, PENDING) for each in ids
+        ))  # fmt: skip
+        host.at_point = None
+        assert [answer.row.state for (answer,) in decided if answer is not None] == [S.CONFIRMED] * len(ids)
+        counted.append([point for point in points if point.startswith("report.")])
+
+    assert counted[0] == counted[1]
+    assert len((await again(store, record)).inbox) == 21
+
+
+async def test_no_statement_over_operations_reads_a_whole_table_without_statistics_either(store: PostgresStore) -> None:
+    """A plan is made once for a connection, most often while there is little: it must not be one that reads all runs later."""
+    given = [sql for module in (operations, reporting) for sql in vars(module).values() if isinstance(sql, str)]
+    statements = [sql for sql in given if sql.startswith(("SELECT", "UPDATE", "INSERT", "WITH")) and not sql.endswith(("state ", ") "))]
+    async with store._pool.taken() as session:
+        for sql in statements:
+            nothing = [None] * max((int(number) for number in re.findall(r"\$(\d+)", sql)), default=0)
+            plan = "\n".join(line for (line,) in await session.connection.fetch(f"EXPLAIN {sql}", *nothing))
+            assert "Seq Scan" not in plan, f"{sql}\n{plan}"
+    assert len(statements) > 25
 
 
 @pytest.mark.parametrize("first", ["mark", "report"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -201,6 +202,15 @@ async def test_a_dead_settler_is_relieved_and_what_it_had_armed_is_unknown(store
     assert sorted((each.seq, each.state) for each in await take(store)) == [(1, S.UNKNOWN), (2, S.UNKNOWN)]
 
 
+async def test_claims_that_are_over_are_given_up_where_they_are_asked_for(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, marks=(lost(),))
+    (await register(store, host, "w2")).close()
+    assert len(await take(store, "w2")) == 1
+    await store.mark_dead("w2")
+    assert list((await store.take_operations("w1", "default", SERVED, 10, None)).rows) == []
+    assert len(await take(store)) == 1
+
+
 async def test_a_worker_marked_dead_takes_nothing(store: Store, host: MovableHost) -> None:
     await recorded(store, host, marks=(lost(),))
     (await register(store, host, "w2")).close()
@@ -249,6 +259,45 @@ async def test_a_person_who_comes_too_late_is_refused_and_nothing_is_written(sto
 
 async def test_a_report_on_an_unknown_id_is_answered_with_none(store: Store, host: MovableHost) -> None:
     assert await store.report([report(K.SENT)], decide, PENDING) == [None]
+
+
+async def test_reports_of_one_group_meet_an_operation_in_turn_and_its_run_is_told_in_turn(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, intent(1), intent(2), marks=(lost(1), lost(2)))
+    first, second = sorted(await take(store), key=lambda each: each.seq)
+    group = [
+        report(K.STUCK, fence=first.fence, why="nobody knows"), report(K.LOOKED_APPLIED, id="op-2", fence=second.fence),
+        report(K.SENT, id="op-9"), report(K.CALLED_APPLIED), report(K.CALLED_ABSENT),
+    ]  # fmt: skip
+    decided = await store.report(group, decide, PENDING)
+
+    assert [None if each is None else each.row.state for each in decided] == [S.HELD, S.CONFIRMED, None, S.CONFIRMED, S.CONFIRMED]
+    assert [(await row(store, seq)).state for seq in (1, 2)] == [S.CONFIRMED, S.CONFIRMED]
+    notes = [note.kind for note in await store.operation_notes(first.key)]
+    assert notes == ["no answer", "nothing to ask", "callback: applied", "conflict callback: not applied"]
+    inbox = (await again(store, record)).inbox
+    assert [(message.about, message.seq) for message in inbox] == [(About.REVIEW, 1), (About.OPERATION, 2), (About.OPERATION, 1)]
+
+
+async def test_a_person_who_comes_too_late_spoils_nobody_elses_report(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, intent(1), intent(2), marks=(lost(1), lost(2)))
+    await tell(store, K.CALLED_APPLIED)
+    late, good = await asyncio.gather(
+        store.report([report(K.RESOLVED_ABSENT, who="ada")], decide, PENDING),
+        store.report([report(K.CALLED_APPLIED, id="op-2")], decide, PENDING), return_exceptions=True,
+    )  # fmt: skip
+    assert isinstance(late, OperationConflict)
+    assert not isinstance(good, BaseException)
+    assert (await row(store, 2)).state is S.CONFIRMED
+
+
+async def test_what_changes_nothing_is_kept_a_thousand_times_and_what_does_always(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, marks=(lost(),))
+    exchange = report(K.EXCHANGE, body=b"")
+    await store.report([exchange] * 998, decide, PENDING)
+    await store.report([exchange] * 3, decide, PENDING)
+    found = await tell(store, K.CALLED_APPLIED)
+    notes = [note.kind for note in await store.operation_notes(found.key)]
+    assert (len(notes), notes[0], notes[-1]) == (1_001, "no answer", "callback: applied")
 
 
 async def test_operations_of_another_namespace_are_not_found(store: Store, host: MovableHost) -> None:

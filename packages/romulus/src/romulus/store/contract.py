@@ -25,8 +25,9 @@ UNMATCHED_MAX: Final = 10_000  # events of one name and correlation ID that wait
 INBOX_MAX: Final = 500  # messages of an inbox that are read with a record, the oldest
 
 
-# A child, its generation, how and why it is asked, of its journal what a retry looks at (cancels, what ended it), store now.
-AskChild: TypeAlias = Callable[[Run, Generation, str, str, Sequence[Entry], int], Next | None]
+# A child, its generation, how and why it is asked; what a retry looks at: of its journal (cancels, what ended it), and whether it has
+# open operations; store now.
+AskChild: TypeAlias = Callable[[Run, Generation, str, str, Sequence[Entry], bool, int], Next | None]
 
 
 class BatchRejected(Exception):
@@ -411,12 +412,13 @@ class Store(Protocol):
         ...
 
     async def take_operations(
-        self, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState
+        self, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState | None
     ) -> TakenOperations:  # fmt: skip
         """Claim up to *limit* due operations for *owner*, the longest due of a pool first, under new fences; none that is queued.
 
         First, operations whose claim is over are given up: the run's own, once its run has another owner or fence; a worker's, once that
-        is dead. An armed one becomes *lost*; all are due at once. `TakenOperations.next_due` is when the next one is due.
+        is dead. An armed one becomes *lost*; all are due at once. That looks at every claim there is: with None it is left out.
+        `TakenOperations.next_due` is when the next one is due.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""Operations: recorded and marked by their run's transition, claimed and settled by any worker, each report one guarded change.
+"""Operations: recorded and marked by their run's transition, claimed and settled by any worker; what these report is in `reporting`.
 
 Other than waits, an operation is changed by others while its run goes on. So a batch that speaks of operations first locks its run rows,
 then these operations, and only then checks and writes, each statement with a snapshot of after the locks. Reports lock in the same order.
@@ -7,23 +7,18 @@ then these operations, and only then checks and writes, each statement with a sn
 # ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
-from typing import Any, Final, LiteralString, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Final, LiteralString, NamedTuple
 
-from romulus.core.machine import RunStatus
-from romulus.core.operations import SETTLED, Decided, OperationNote, OperationRow, OperationState, Protocol, Report
+from romulus.core.operations import SETTLED, OperationNote, OperationRow, OperationState, Protocol
 from romulus.core.pools import DEFAULT_POOL
-from romulus.core.record import About, HoldKind
+from romulus.core.record import HoldKind
 from romulus.core.transition import Transition
 from romulus.store.contract import Listed, OperationsServed, TakenOperations
 
 from .reading import page, position
-from .rows import Row, generation_parts
+from .rows import Row, columns, generation_parts
 from .session import Session
-
-Decide: TypeAlias = Callable[[OperationRow, Report, int], Decided]
-Ask: TypeAlias = tuple[Report, Decide, RunStatus]
 
 
 class Look(NamedTuple):
@@ -44,7 +39,6 @@ class Look(NamedTuple):
         return bool(self.due) and self.due[0][1] <= self.now
 
 
-NOTES_MAX: Final = 1_000  # notes of one operation that change nothing are kept up to this many
 # In the order of `operation_of`.
 OPERATION: Final[LiteralString] = (
     "o.key, o.id, o.namespace, o.run, r.id, r.workflow, r.version, (o.run << 24) | o.generation, o.seq, o.name, o.digest, o.arguments, "
@@ -104,6 +98,10 @@ MARKED: Final[LiteralString] = (
     "(SELECT romulus.clock() AS now OFFSET 0) c WHERE o.run = x.run AND o.generation = x.generation AND o.seq = x.seq"
 )
 INTO_NOTES: Final[LiteralString] = "INSERT INTO romulus.operation_notes (operation, at, kind, who, state, detail, body) "
+ADD_NOTES: Final[LiteralString] = INTO_NOTES + (
+    "SELECT operation, at, kind, who, state, detail, body FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], "
+    "$6::text[], $7::bytea[]) WITH ORDINALITY x (operation, at, kind, who, state, detail, body, n) ORDER BY n"
+)
 LOSSES: Final[LiteralString] = INTO_NOTES + (
     "SELECT o.key, romulus.clock(), 'no answer', x.who, x.state, '{}', x.error FROM unnest($1::bigint[], $2::integer[], $3::integer[], "
     "$4::text[], $5::text[], $6::bytea[]) x (run, generation, seq, who, state, error) JOIN romulus.operations o ON o.run = x.run "
@@ -122,9 +120,10 @@ LEAVE: Final[LiteralString] = (
 )
 
 # ---- settling
+# Values, not EXISTS: each claim's run or worker is looked up by its key, and never are all runs read into a hash table.
 CLAIM_OVER: Final[LiteralString] = (
-    "o.owner IS NOT NULL AND CASE WHEN o.by_run THEN NOT EXISTS (SELECT 1 FROM romulus.runs r WHERE r.key = o.run AND r.owner = o.owner "
-    "AND r.fence = o.fence) ELSE NOT EXISTS (SELECT 1 FROM romulus.workers w WHERE w.id = o.owner AND NOT w.dead) END"
+    "o.owner IS NOT NULL AND NOT coalesce(CASE WHEN o.by_run THEN (SELECT r.owner = o.owner AND r.fence = o.fence FROM romulus.runs r "
+    "WHERE r.key = o.run) ELSE (SELECT NOT w.dead FROM romulus.workers w WHERE w.id = o.owner) END, false)"
 )
 LOST: Final[LiteralString] = f"SELECT o.key FROM romulus.operations o WHERE {CLAIM_OVER} LIMIT 1"
 LOCK_LOST: Final[LiteralString] = (
@@ -160,28 +159,8 @@ UNSERVED: Final[LiteralString] = (
     "s (pool, name, looks) WHERE s.pool = o.pool AND s.name = o.name AND (NOT o.has_lookup OR s.looks)) ORDER BY o.key LIMIT $6"
 )
 TAKE: Final[LiteralString] = (
-    "UPDATE romulus.operations SET owner = $2, fence = greatest(fence + 1, $3), by_run = false, due = NULL, updated_at = $3 "
-    "WHERE key = ANY($1::bigint[])"
-)
-TAKEN: Final[LiteralString] = f"SELECT {OPERATION} {FROM} WHERE o.key = ANY($1::bigint[]) ORDER BY array_position($1::bigint[], o.key)"
-REPORTED: Final[LiteralString] = (
-    "SELECT r.key FROM romulus.runs r WHERE r.key IN (SELECT o.run FROM romulus.operations o WHERE o.id = ANY($1::text[])) ORDER BY r.key "
-    "FOR UPDATE OF r"
-)
-LOCK_REPORTED: Final[LiteralString] = "SELECT key FROM romulus.operations WHERE id = ANY($1::text[]) ORDER BY key FOR UPDATE"
-BECOMES: Final[LiteralString] = (
-    "UPDATE romulus.operations SET state = $2, sends = $3, owner = $4, fence = $5, first_sent_at = $6, may_leave_until = $7, due = $8, "
-    "looks = $9, cleared = $10, seen_applied = $11, hold_reason = $12, failed = $13, body = $14, updated_at = $15, ended_at = $16 "
-    "WHERE key = $1"
-)
-ADD_NOTE: Final[LiteralString] = INTO_NOTES + "VALUES ($1, $2, $3, $4, $5, $6, $7)"
-TELL: Final[LiteralString] = (
-    "INSERT INTO romulus.inbox (run, about, seq, failed, body, info) SELECT key, $3::text, $4::integer, $5::boolean, $6::bytea, $7::text "
-    "FROM romulus.runs WHERE key = $1 AND generation = $2 AND finished_at IS NULL RETURNING run"
-)
-REOPEN: Final[LiteralString] = (
-    "UPDATE romulus.runs SET status = $2, hold_kind = '', hold_reason = '', wake_at = $3, lane = CASE priority WHEN 0 THEN 0 ELSE 1 END, "
-    "queue_at = $3 - priority::bigint * 10000000, queued_by = romulus.xid(), updated_at = $3 WHERE key = $1 AND hold_kind = $4"
+    "UPDATE romulus.operations o SET owner = $2, fence = greatest(o.fence + 1, $3), by_run = false, due = NULL, updated_at = $3 "
+    f"FROM romulus.runs r WHERE r.key = o.run AND o.key = ANY($1::bigint[]) RETURNING {OPERATION}"
 )
 
 # ---- reads
@@ -212,12 +191,12 @@ async def unfit(session: Session, transitions: Sequence[Transition]) -> set[int]
     intents = [(t.id, *generation_parts(t.generation), i.seq) for t in transitions for i in t.intents]
     if marks or intents:
         own = [row[1:4] for row in (*marks, *intents)]
-        await session.rows("operations.lock", LOCK_OWN, *_columns(own))
+        await session.rows("operations.lock", LOCK_OWN, *columns(own))
     bad: set[int] = set()
     if marks:
-        bad |= {found for (found,) in await session.rows("operations.unmarked", UNMARKED, *_columns(marks))}
+        bad |= {found for (found,) in await session.rows("operations.unmarked", UNMARKED, *columns(marks))}
     if intents:
-        bad |= {found for (found,) in await session.rows("operations.unintended", UNINTENDED, *_columns(intents))}
+        bad |= {found for (found,) in await session.rows("operations.unintended", UNINTENDED, *columns(intents))}
     reviewed = {t.run: t.id for t in transitions if _for_review(t)}
     if reviewed:
         taken = [key for t in transitions for key in t.taken]
@@ -229,26 +208,26 @@ async def write_operations(session: Session, transitions: Sequence[Transition]) 
     """Record the intents and marks of *transitions*, whose guards held."""
     intents = [_intent(t, i) for t in transitions for i in t.intents]
     if intents:
-        await session.rows("operations.intended", INTENDED, *_columns(intents))
+        await session.rows("operations.intended", INTENDED, *columns(intents))
     doubted = [(*generation_parts(t.generation), i.seq) for t in transitions for i in t.intents if i.since is not None]
     if doubted:
-        await session.rows("operations.doubted", DOUBTED, *_columns(doubted))
+        await session.rows("operations.doubted", DOUBTED, *columns(doubted))
     marks = [(*generation_parts(t.generation), m.seq, m.before.value, m.state.value, m.due, m.seen_applied, m.awaited, m.state in SETTLED)
              for t in transitions for m in t.marks]  # fmt: skip
     if marks:
-        await session.rows("operations.marked", MARKED, *_columns(marks))
+        await session.rows("operations.marked", MARKED, *columns(marks))
     lost = [(*generation_parts(t.generation), m.seq, t.owner, m.state.value, m.error) for t in transitions for m in t.marks if m.error]
     if lost:
-        await session.rows("operations.losses", LOSSES, *_columns(lost))
+        await session.rows("operations.losses", LOSSES, *columns(lost))
     forsaken = [(*generation_parts(t.generation), seq) for t in transitions for seq in t.forsaken]
     if forsaken:
-        await session.rows("operations.forsaken", FORSAKE, *_columns(forsaken))
+        await session.rows("operations.forsaken", FORSAKE, *columns(forsaken))
 
 
 async def leave_operations(session: Session, generations: Sequence[int]) -> None:
     """Withdraw the queued operations of generations that end; nobody awaits the others any more."""
     if generations:
-        await session.rows("operations.leave", LEAVE, *_columns([generation_parts(key) for key in generations]))
+        await session.rows("operations.leave", LEAVE, *columns([generation_parts(key) for key in generations]))
 
 
 def _for_review(t: Transition) -> bool:
@@ -265,17 +244,17 @@ def _intent(t: Transition, i: Any) -> Row:
     )  # fmt: skip
 
 
-def _columns(rows: Sequence[Row]) -> list[list[Any]]:
-    return [list(column) for column in zip(*rows, strict=True)]
-
-
 # ---- settling ---------------------------------------------------------------------------------------
 
 
-async def nothing_to_take(session: Session, owner: str, namespace: str, serves: OperationsServed) -> TakenOperations | None:
+async def nothing_to_take(
+    session: Session, owner: str, namespace: str, serves: OperationsServed, lost: OperationState | None
+) -> TakenOperations | None:
     """Return the answer where nothing is due and no claim is over; None: there is something to do."""
     seen = await _look(session, NEXT, owner, namespace, serves)
-    return None if seen.is_due or await session.rows("operations.lost", LOST) else TakenOperations((), seen.next)
+    if seen.is_due or (lost is not None and await session.rows("operations.lost", LOST)):
+        return None
+    return TakenOperations((), seen.next)
 
 
 async def nothing_queued(session: Session, owner: str, namespace: str, serves: OperationsServed) -> TakenOperations | None:
@@ -284,10 +263,12 @@ async def nothing_queued(session: Session, owner: str, namespace: str, serves: O
     return None if seen.is_due else TakenOperations((), seen.next)
 
 
-async def take(session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState) -> TakenOperations:
+async def take(
+    session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState | None
+) -> TakenOperations:
     """Claim due operations inside the open transaction; see `Store.take_operations`."""
-    over = [key for (key,) in await session.rows("operations.over", LOCK_LOST)]
-    if over:
+    over = [key for (key,) in await session.rows("operations.over", LOCK_LOST)] if lost is not None else []
+    if lost is not None and over:
         await session.rows("operations.note_lost", NOTE_LOST, over, lost.value)
         await session.rows("operations.give_up", GIVE_UP, over, lost.value)
     return await _claimed(session, owner, namespace, serves, limit, NEXT, LOCK_DUE)
@@ -322,59 +303,9 @@ async def _claimed(
         if due <= seen.now and len(keys) < limit:
             given = (namespace, pool, list(serves.names), list(serves.lookups), seen.now, limit - len(keys))
             keys += [key for (key,) in await session.rows("operations.due", lock, *given)]
-    if keys:
-        await session.rows("operations.take", TAKE, keys, owner, seen.now)
-    rows = [operation_of(found) for found in await session.rows("operations.taken", TAKEN, keys)] if keys else []
+    rows = [operation_of(taken) for taken in await session.rows("operations.take", TAKE, keys, owner, seen.now)] if keys else []
+    rows.sort(key=lambda row: keys.index(row.key))
     return TakenOperations(rows, (await _look(session, following, owner, namespace, serves)).next)
-
-
-async def report(session: Session, asked: Sequence[Ask]) -> list[Decided | None]:
-    """Let each report's *decide* say what its operation becomes, and write that; see `Store.report`."""
-    ids = sorted({given.id for given, _, _ in asked})
-    await session.rows("report.runs", REPORTED, ids)
-    await session.rows("report.lock", LOCK_REPORTED, ids)
-    now: int = await session.value("report.clock", "SELECT romulus.clock()")
-    return [await _report(session, given, decide, to, now) for given, decide, to in asked]
-
-
-async def _report(session: Session, given: Report, decide: Decide, to: RunStatus, now: int) -> Decided | None:
-    before = await find(session, given.namespace, given.id)
-    if before is None:
-        return None
-    decided = decide(before, given, now)
-    row = decided.row
-    if decided.changed:
-        await _become(session, row)
-    elif await session.value("report.notes", "SELECT count(*) FROM romulus.operation_notes WHERE operation = $1", row.key) >= NOTES_MAX:
-        return decided
-    note = (row.key, now, str(decided.kind), given.who, str(row.state), given.detail, given.note or given.body)
-    await session.rows("report.note", ADD_NOTE, *note)
-    if decided.changed and row.awaited:
-        await _tell(session, before, row, to, now)
-    return decided
-
-
-async def _become(session: Session, row: OperationRow) -> None:
-    await session.rows(
-        "report.become", BECOMES,
-        row.key, row.state.value, row.sends, row.owner, row.fence, row.first_sent_at, row.may_leave_until, row.due, row.looks, row.cleared,
-        row.seen_applied, row.hold_reason, row.failed, row.body, row.updated_at, row.ended_at,
-    )  # fmt: skip
-
-
-async def _tell(session: Session, before: OperationRow, row: OperationRow, to: RunStatus, now: int) -> None:
-    """Tell the run that awaits the operation: its outcome, or that it waits for a person, or no longer does."""
-    run, number = generation_parts(row.generation)
-    if row.state in SETTLED:
-        info = json.dumps([row.id, row.state, row.sends, row.hold_reason], ensure_ascii=False)
-        given: tuple[Any, ...] = (run, number, About.OPERATION.value, row.seq, row.failed, row.body, info)
-    elif OperationState.HELD in (before.state, row.state):
-        given = (run, number, About.REVIEW.value, row.seq, False, b"", row.hold_reason)
-    else:
-        return
-    if await session.rows("report.tell", TELL, *given):
-        await session.rows("report.wake", "INSERT INTO romulus.wakes (run) VALUES ($1)", run)
-        await session.rows("report.reopen", REOPEN, run, to.value, now, HoldKind.REVIEW.value)
 
 
 # ---- reads ------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from romulus.core.restoring import FENCE_GAP, Restored, awaited, doubted, why_he
 from . import migrate, pools
 from .driver import connect
 from .faults import unavailable
-from .operations import ADD_NOTE, FROM, OPERATION, operation_of
+from .operations import ADD_NOTES, FROM, OPERATION, operation_of
 from .place import Place
 from .pool import DRIVER_ERRORS, Pool
-from .rows import RUN, run_of
+from .rows import RUN, columns, run_of
 from .session import OwnSession
 
 COMMAND_S: Final = 24 * 3600.0  # every live run is written: that may take its time
@@ -128,7 +128,9 @@ async def _open_operations(session: OwnSession, doubt: Doubt) -> list[OperationR
             row.key, row.state.value, row.sends, row.owner, row.fence, row.first_sent_at, row.may_leave_until, row.due, row.looks,
             row.cleared, row.hold_reason, row.updated_at,
         )  # fmt: skip
-        await session.rows("restore.note", ADD_NOTE, row.key, doubt.restored_at, "restored", "", row.state.value, "{}", b"")
+    if rows:
+        notes = [(row.key, doubt.restored_at, "restored", "", row.state.value, "{}", b"") for row in rows]
+        await session.rows("restore.notes", ADD_NOTES, *columns(notes))
     await session.rows("restore.doubted", DOUBTED, [row.key for row in rows if row.doubted])
     return rows
 

@@ -56,6 +56,11 @@ def generation_key(run: int, number: int) -> int:
     return run << GENERATION_BITS | number
 
 
+def columns(rows: Sequence[Row]) -> list[list[Any]]:
+    """Return the arrays of a statement over *rows*, one for each column."""
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
 def generation_parts(key: int) -> tuple[int, int]:
     """Return (run key, generation number) of a generation's key."""
     return key >> GENERATION_BITS, key & ((1 << GENERATION_BITS) - 1)

@@ -46,6 +46,7 @@ from . import (
     operations,
     pools,
     reading,
+    reporting,
     restoring,
     retention,
     sending,
@@ -60,11 +61,11 @@ from .floors import Lists, Remembered
 from .lease import PostgresLease
 from .listening import Listener
 from .notifying import Notifier
-from .operations import Ask as AskOperation
-from .operations import Decide as DecideOperation
 from .pacing import Paced
 from .place import Place
 from .pool import Pool
+from .reporting import Ask as AskOperation
+from .reporting import Decide as DecideOperation
 from .schema import VERSION
 from .session import OwnSession
 from .transaction import PostgresTransaction
@@ -102,7 +103,7 @@ class PostgresStore:
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
         self._rows: Grouped[tuple[str, str], Run | None] = Grouped(host, self._row)
         self._looks = Remembered()
-        self._forgotten, self._unread = Paced[int](host), Paced[int](host)
+        self._forgotten, self._unread, self._over = Paced[int](host), Paced[int](host), Paced[int](host)
         self._warned = False
         self._doubts: dict[str, list[tuple[int, int]]] = {}  # owner: (kept until, store time) of claims whose commit got no answer
         self._missed: set[str] = set()  # owners some of whose wakes were taken in a commit that got no answer
@@ -328,10 +329,10 @@ class PostgresStore:
         return await self._pool.read(lambda s: operations.open_of(s, generation))
 
     async def take_operations(
-        self, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState
+        self, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState | None
     ) -> TakenOperations:  # fmt: skip
         """Claim due operations. No lock is taken while nothing is due and no claim is over."""
-        nothing = await self._pool.read(lambda s: operations.nothing_to_take(s, owner, namespace, serves))
+        nothing = await self._pool.read(lambda s: operations.nothing_to_take(s, owner, namespace, serves, lost))
         if nothing is not None:
             return nothing
         return await self._pool.write(lambda s: operations.take(s, owner, namespace, serves, limit, lost))
@@ -382,7 +383,8 @@ class PostgresStore:
 
     async def lose_pool(self, limit: int) -> int:
         """Give attempts up whose claim is over."""
-        if not await self._pool.read(pools.some_over):
+        look = self._over.look(lambda: self._pool.read(pools.some_over)) if self._over.due else self._pool.read(pools.orphaned)
+        if not await look:
             return 0
         lost = await self._repeatable(lambda s: pools.lose(s, limit))
         self._told()
@@ -449,7 +451,7 @@ class PostgresStore:
         return schema > VERSION
 
     async def _report(self, asked: Sequence[AskOperation]) -> Sequence[Decided | None]:
-        answers = await self._pool.write(lambda s: operations.report(s, asked))
+        answers = await self._pool.write(lambda s: reporting.report(s, asked))
         self._told()
         for answer in answers:
             if answer is not None and answer.changed:

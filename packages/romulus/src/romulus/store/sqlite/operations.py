@@ -210,11 +210,11 @@ def _mark(session: Session, transitions: Sequence[Transition], now: int) -> bool
 
 
 def take(
-    session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState
+    session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState | None
 ) -> TakenOperations:  # fmt: skip
     """Claim due operations; see `Store.take_operations`. No lock is taken while nothing is due and no claim is over."""
     fitting = _fitting(namespace, serves)
-    over, due = session.read(lambda s: (s.run("operations.lost", LOST), _next(s, NEXT, fitting)))
+    over, due = session.read(lambda s: (lost is not None and s.run("operations.lost", LOST), _next(s, NEXT, fitting)))
     if not over and not _is_due(session, due):
         return TakenOperations((), due[0][0] if due else None)
     return session.write(lambda s, now: _take(s, owner, fitting, limit, lost, now))
@@ -255,10 +255,11 @@ def _is_due(session: Session, due: Sequence[tuple[int, Fitting]]) -> bool:
     return bool(due) and due[0][0] <= session.clock.now()
 
 
-def _take(session: Session, owner: str, fitting: Sequence[Fitting], limit: int, lost: OperationState, now: int) -> TakenOperations:
-    over = json.dumps([key for (key,) in session.run("operations.over", LOST)])
-    session.run("operations.note_lost", NOTE_LOST, (over, now, lost))
-    session.run("operations.give_up", GIVE_UP, (over, now, lost))
+def _take(session: Session, owner: str, fitting: Sequence[Fitting], limit: int, lost: OperationState | None, now: int) -> TakenOperations:
+    over = [key for (key,) in session.run("operations.over", LOST)] if lost is not None else []
+    if over:
+        session.run("operations.note_lost", NOTE_LOST, (json.dumps(over), now, lost))
+        session.run("operations.give_up", GIVE_UP, (json.dumps(over), now, lost))
     return _claimed(session, owner, fitting, limit, now, NEXT, TAKE)
 
 

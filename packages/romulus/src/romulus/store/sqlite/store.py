@@ -245,7 +245,7 @@ class SQLiteStore:
         return await self._read_far(lambda s: operations.open_of(s, generation))
 
     async def take_operations(
-        self, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState
+        self, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState | None
     ) -> TakenOperations:  # fmt: skip
         """Claim due operations."""
         return await self._writer.run(lambda s: operations.take(s, owner, namespace, serves, limit, lost))

@@ -42,6 +42,7 @@ class Settler:
         self._asker = Asker(engine, operations.resources)
         self._pace = Pace(engine.host, engine.settings.lookups_per_second_max)
         self._working = Working(engine)
+        self._claims_at = 0  # host's monotonic µs: when claims are looked at again, whether they are over
 
     def start(self) -> None:
         """Begin, also where the code here has no operations: those of dead workers are given up for others to settle."""
@@ -65,14 +66,20 @@ class Settler:
 
     async def _pass(self) -> None:
         self._working.begin()
-        room = self._engine.settings.settling_max - len(self._working)
-        if room > 0 and not self._engine.owner.stopping and self._engine.owner.may_arm():
+        engine, wait = self._engine, self._engine.settings.poll
+        room = engine.settings.settling_max - len(self._working)
+        if room > 0 and not engine.owner.stopping and engine.owner.may_arm():
             await self._take(room)
-        await self._working.poked(self._engine.settings.poll)
+            wait = min(max(self._claims_at - engine.host.monotonic(), 1), wait)
+        await self._working.poked(wait)
 
     async def _take(self, room: int) -> None:
-        engine = self._engine
-        taken = await self._working.claimed(engine.store.take_operations(engine.owner.id, engine.owner.namespace, self._serves, room, LOST))
+        """Claim what there is room for. Whether claims are over is looked at now and then: it takes a look at each there is."""
+        engine, owner = self._engine, self._engine.owner
+        lost = LOST if engine.host.monotonic() >= self._claims_at else None
+        taken = await self._working.claimed(engine.store.take_operations(owner.id, owner.namespace, self._serves, room, lost))
+        if lost is not None:
+            self._claims_at = engine.host.monotonic() + engine.settings.poll
         for row in taken.rows:
             self._working.spawn(self._work(row), f"settle {row.id}")
         if taken.next_due is not None and (taken.rows or taken.next_due > engine.store.estimated_now()):
