@@ -51,6 +51,17 @@ def resolve(word: str, *more: str) -> int:
     return romulus_here("operations", "resolve", word, *more, "--reason", "looked", "--reviewer", "ada").code
 
 
+def test_a_run_is_not_retried_while_its_operation_is_open_and_is_told_what_to_do(held: str) -> None:
+    assert romulus_here("runs", "terminate", "w").code == 0
+    refused = romulus_here("runs", "retry", "w")
+    said = (refused.out + refused.err).replace("\n", " ")
+    assert (refused.code, f"operation '{held}' of 'write' is held" in said) == (4, True)
+    assert f"resolve it (`romulus operations resolve WORD {held}`), then retry" in said
+
+    assert resolve("give-up", held) == 0
+    assert romulus_here("runs", "retry", "w").code == 0
+
+
 def test_a_listing_shows_what_waits_and_showing_it_says_why(held: str) -> None:
     listed = romulus_here("operations", "list")
     assert held in listed.out.replace("\n", "")
@@ -74,6 +85,27 @@ def test_give_up_raises_in_the_workflow(held: str) -> None:
 def test_applied_needs_the_result_and_the_code_that_checks_it(held: str) -> None:
     assert resolve("applied", held) == 2
     assert resolve("applied", held, "--value", '"by hand"') == 2
+
+
+def test_a_value_is_refused_where_nothing_was_applied(held: str) -> None:
+    for word in ("not-applied", "give-up"):
+        assert resolve(word, held, "--value", '"by hand"') == 2
+    assert [item["id"] for item in listed("held")] == [held]
+
+
+def test_applied_goes_to_the_store_and_namespace_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    SENT.clear()
+    monkeypatch.setenv("ROMULUS_STORE", f"sqlite:///{tmp_path / 'nobody.db'}")
+    there = f"sqlite:///{tmp_path / 'there.db'}"
+    engine = romulus.App(there, workflows=[writes], namespace="shop")
+    with pytest.raises(romulus.RunHeld):
+        engine.run(writes.options(id="w"), "ada")
+    named = ("--store", there, "--namespace", "shop")
+
+    assert resolve("applied", SENT[0], "--value", '"by hand"', "--app", f"{__name__}:app", *named) == 0
+
+    assert engine.run(writes.options(id="w"), "ada") == "by hand"
+    assert not (tmp_path / "nobody.db").exists()
 
 
 def test_several_are_resolved_each_on_its_own_and_what_is_settled_is_refused(held: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import romulus
 from romulus import Applied, LookupResult, NotApplied, NotSent, Operation, Rejected, Retry, Unknown
+from romulus.core.errors import IllegalTransition
 from romulus.core.machine import RunStatus
 from romulus.worker.operations import arming
 from tests.worker.rig import World, eventually, world
@@ -688,6 +689,27 @@ async def test_a_fork_that_would_send_an_open_operation_again_is_refused(tmp_pat
         await handle.result(timeout=20)
         assert await (await handle.fork(2)).result(timeout=20)  # it is known by now what became of it
         assert len(provider.applied) >= 2
+
+
+async def test_a_retry_that_could_send_an_open_operation_again_is_refused_until_it_is_settled(tmp_path: Path) -> None:
+    async with world(tmp_path, notes_then_writes) as here:
+        await here.worker()
+        handle = await here.client.start(notes_then_writes.options(id="n"))
+        await eventually(lambda: len(provider.sends) == 1)
+        with pytest.raises(IllegalTransition, match="running cannot be retried"):
+            await handle.retry()
+        await handle.terminate("enough")
+        (open_one,) = await here.client.operations()
+        with pytest.raises(romulus.OperationConflict, match=f"{open_one.id}.* is armed: a retry of run 'n' could send it again") as refused:
+            await handle.retry()
+        assert f"`romulus operations resolve WORD {open_one.id}`" in str(refused.value)
+        assert (await handle.describe()).status is RunStatus.TERMINATED
+
+        GATES[0].set()
+        await operations_are(here, "confirmed")
+        await handle.retry()
+        await here.until("n", RunStatus.SUCCEEDED)
+        assert len(provider.applied) == 2  # what its journal does not have is asked for again
 
 
 async def test_a_fork_is_refused_for_an_operation_whose_run_ended_without_it(tmp_path: Path) -> None:

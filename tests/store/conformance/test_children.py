@@ -9,10 +9,12 @@ from functools import partial
 from typing import Any
 
 from romulus.core.machine import Change, RunStatus
+from romulus.core.operations import NewIntent
 from romulus.core.record import Message, Record, Run, Taken
 from romulus.core.requests import Prefix, ask_child, request_cancel, retry, terminate
 from romulus.core.transition import Attach, CloseChild, NewChild, NewGeneration, Transition, Verdict
 from romulus.store.contract import Store
+from tests.store.conformance.test_operations import intent
 from tests.store.kit import SECOND, MovableHost, advance, again, claim, claimed, entry, new_run, park, succeed
 
 ASK = partial(ask_child, lambda: b"seed" * 4)
@@ -245,10 +247,13 @@ async def test_one_child_can_be_asked_to_end_before_its_parent_has(store: Store,
     assert (await row(store, "r1~1")).status == RunStatus.TERMINATED
 
 
-async def failed_child(store: Store, host: MovableHost) -> tuple[Record, Run]:
+async def failed_child(store: Store, host: MovableHost, operations: Sequence[NewIntent] = ()) -> tuple[Record, Run]:
     """A second generation that has started no child yet, and a child of the first that failed by its second entry."""
     record = await parent_of(store, host, child(1, "kept", "abandon"))
     kept = await claimed_child(store, "kept")
+    if operations:
+        await store.apply([advance(kept, intents=operations, operates=True)])
+        kept = await again(store, kept)
     failure = replace(
         succeed(kept, entry(0), entry(1, failed=True, body=b"why"), child=True),
         change=Change.FAIL, status=RunStatus.FAILED, result=None, failure=b"why", ended_by=1,
@@ -272,6 +277,18 @@ async def test_a_child_that_ended_badly_is_retried_for_the_parent_that_takes_it_
     assert (await again(store, second)).inbox == []
     await store.apply([ended(await claimed_child(store, "kept"))])
     assert told((await again(store, second)).inbox) == [("child", 4, False, b'"done"', '["kept","succeeded"]')]
+
+
+async def test_a_child_that_ended_with_an_open_operation_is_not_retried_and_told_of_as_it_ended(store: Store, host: MovableHost) -> None:
+    second, kept = await failed_child(store, host, operations=[intent(5)])
+    await store.apply(
+        [advance(second, attaches=[Attach(4, kept.key, "cancel", again=True)], closing=[CloseChild(4, "retry")], parent=True)]
+    )
+
+    assert await store.close_children(10, ASK) == 1
+    kept = await row(store, "kept")
+    assert (kept.status, kept.generation) == (RunStatus.FAILED, 1)
+    assert told((await again(store, second)).inbox) == [("child", 4, True, b"why", '["kept","failed"]')]
 
 
 async def test_a_child_that_a_person_has_retried_first_is_told_of_as_it_ended(store: Store, host: MovableHost) -> None:

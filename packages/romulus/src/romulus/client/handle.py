@@ -9,7 +9,7 @@ from romulus.core import requests
 from romulus.core.commands import WorkflowSpec
 from romulus.core.duration import Duration, micros
 from romulus.core.errors import IllegalTransition, OperationConflict, RunCancelled, RunConflict, RunFailed, RunHeld, RunTerminated
-from romulus.core.machine import TERMINAL, RunStatus
+from romulus.core.machine import TERMINAL, Change, RunStatus, after
 from romulus.core.record import Entry, Generation, Kind, Record
 from romulus.core.text import check_text
 from romulus.core.transition import Created
@@ -130,8 +130,11 @@ class AsyncHandle(Generic[T]):
 
         Raises:
             RunNotFound; IllegalTransition: the run is live or succeeded.
+            OperationConflict: an operation of it may have been sent and is not settled: the new pass could send it anew.
         """
         record = await self._link.record(self.id)
+        after(record.run.status, Change.RETRY, self.id)  # one that has ended asks for no more operations
+        await self._check_settled(record)
         ended_by = record.generation.ended_by
         entries = [entry async for entry in self._link.entries(record.generation.key)]
         prefix = requests.retry_prefix(record.run.status, ended_by, entries, record.run.position)
@@ -196,6 +199,19 @@ class AsyncHandle(Generic[T]):
                     f"of {row.name!r}, asked for at position {row.position}, is {row.state}: a fork at {position} would send it again "
                     f"under another ID; settle it first, or fork {self.id!r} before {row.position}",
                 )
+
+    async def _check_settled(self, record: Record) -> None:
+        """Refuse a retry whose code could ask again for what may have been applied already.
+
+        Raises:
+            OperationConflict: naming the operation.
+        """
+        for row in await (await self._link.store()).open_operations(record.generation.key):
+            raise OperationConflict(
+                row.id,
+                f"of {row.name!r} is {row.state}: a retry of run {self.id!r} could send it again under another ID; wait until it is "
+                f"settled, or look it up at the provider and resolve it (`romulus operations resolve WORD {row.id}`), then retry",
+            )
 
     async def _first_cancel(self, generation: Generation, below: int) -> Entry | None:
         async for entry in self._link.entries(generation.key):

@@ -57,7 +57,7 @@ def terminate(run: Run, reason: str, now: int) -> Next | None:
 
 
 def ask_child(
-    seed: Callable[[], bytes], run: Run, generation: Generation, how: str, reason: str, entries: Sequence[Entry], now: int
+    seed: Callable[[], bytes], run: Run, generation: Generation, how: str, reason: str, entries: Sequence[Entry], unsettled: bool, now: int
 ) -> Next | None:
     """Return what a request makes of a child, None: nothing. A live one is told to end; one that ended badly begins again.
 
@@ -65,9 +65,10 @@ def ask_child(
         seed: makes the seed of a retried child.
         how: "cancel", "terminate" or "retry".
         entries: those of the journal that a retry looks at.
+        unsettled: an operation of it may have been sent and is not settled: a retry could send it again under another ID.
     """
     if how == "retry":
-        return _retry_child(run, generation, entries, seed, now) if run.status in RETRIED else None
+        return _retry_child(run, generation, entries, seed, now) if run.status in RETRIED and not unsettled else None
     why = reason or "its parent has ended"
     return terminate(run, why, now) if how == "terminate" else request_cancel(run, why, now)
 

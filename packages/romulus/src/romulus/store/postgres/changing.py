@@ -16,7 +16,7 @@ from romulus.store.queue import place
 from .children import Asked, asked, carried_out, leave_after_change, tell_ended
 from .ending import begin_generation
 from .floors import Lists
-from .operations import leave_operations
+from .operations import leave_operations, open_of
 from .pools import leave_pools
 from .reading import endings, run_and_generation
 from .session import Session
@@ -71,8 +71,8 @@ async def close_children(session: Session, limit: int, decide: AskChild, known: 
     """
     requests, found = await asked(session, limit, known)
     for each in sorted(found, key=lambda each: each.child):  # run rows are locked in the order of their keys, as batches do
-        entries = await _endings(session, each) if each.how == "retry" else ()
-        await change(session, each.namespace, each.run_id, partial(_asked, decide, each, entries))
+        entries, unsettled = await _before_retry(session, each) if each.how == "retry" else ((), False)
+        await change(session, each.namespace, each.run_id, partial(_asked, decide, each, entries, unsettled))
         if each.how == "retry":
             await tell_ended(session, each.child)
     if requests:
@@ -80,14 +80,18 @@ async def close_children(session: Session, limit: int, decide: AskChild, known: 
     return len(found)
 
 
-async def _endings(session: Session, child: Asked) -> list[Entry]:
+async def _before_retry(session: Session, child: Asked) -> tuple[Sequence[Entry], bool]:
     """Return what a retry of *child* looks at, under the run's lock: no other request begins a generation meanwhile."""
     await session.row("change.lock", LOCK, child.namespace, child.run_id)
-    return await endings(session, child.child)
+    found = await run_and_generation(session, child.namespace, child.run_id)
+    assert found is not None
+    return await endings(session, child.child), bool(await open_of(session, found[1].key))
 
 
-def _asked(decide: AskChild, asked: Asked, entries: Sequence[Entry], run: Run, generation: Generation, now: int) -> Next | None:
-    return decide(run, generation, asked.how, asked.reason, entries, now)
+def _asked(
+    decide: AskChild, asked: Asked, entries: Sequence[Entry], unsettled: bool, run: Run, generation: Generation, now: int
+) -> Next | None:
+    return decide(run, generation, asked.how, asked.reason, entries, unsettled, now)
 
 
 async def _write(session: Session, run: Run, now: int) -> None:

@@ -17,7 +17,7 @@ from .beside import forget_attempts
 from .children import Asked, asked, carried_out, last_request, leave_children, tell_ended, tell_parents
 from .generations import begin_generation
 from .giveback import withdraw_all
-from .operations import leave_operations
+from .operations import leave_operations, open_of
 from .pools import leave_pools
 from .reading import endings, record
 from .session import Session
@@ -73,8 +73,9 @@ def _close_children(session: Session, limit: int, decide: AskChild, now: int) ->
 
 
 def _asked(session: Session, decide: AskChild, asked: Asked, run: Run, generation: Generation, now: int) -> Next | None:
-    entries = endings(session, generation) if asked.how == "retry" else ()
-    return decide(run, generation, asked.how, asked.reason, entries, now)
+    again = asked.how == "retry"
+    entries, unsettled = (endings(session, generation), bool(open_of(session, generation.key))) if again else ((), False)
+    return decide(run, generation, asked.how, asked.reason, entries, unsettled, now)
 
 
 def _write(session: Session, run: Run, now: int) -> None:
