@@ -13,6 +13,7 @@ from romulus.core.operations import Decided, Ending, Report, ReportKind, decide
 from romulus.core.record import Entry, Kind
 from romulus.core.transition import Transition
 from romulus.store.contract import OperationsServed
+from romulus.worker.ending import end
 from romulus.worker.engine import Engine, OperationEnded
 from romulus.worker.patience import patient
 
@@ -77,9 +78,7 @@ class Operations:
         """Stop without a word."""
         self._over = True
         await asyncio.gather(self.settler.stop(), self.queue.stop())
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
 
     async def report(self, report: Report) -> Decided | None:
         """Store a report, for certain; return what it made of the operation."""

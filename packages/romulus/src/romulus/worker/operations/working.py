@@ -9,6 +9,7 @@ from typing import Any
 from romulus.core.errors import CommitUnknown
 from romulus.core.ports import Host
 from romulus.store.contract import TakenOperations
+from romulus.worker.ending import end
 from romulus.worker.engine import Engine
 from romulus.worker.patience import forever
 from romulus.worker.pause import pause
@@ -34,9 +35,9 @@ class Working:
 
     async def stop(self, grace: int) -> None:
         """Claim nothing more: what has sent nothing is left to others, what is being sent may end within *grace* µs."""
-        await _cancelled([task for task in (self._loop, *self._tasks) if task is not None and task not in self._sending])
+        await end([task for task in (self._loop, *self._tasks) if task is not None and task not in self._sending])
         await within(self._engine.host, grace, self._sending)
-        await _cancelled([*self._sending])
+        await end([*self._sending])
 
     def poke(self) -> None:
         """Make a pass soon."""
@@ -86,15 +87,8 @@ async def within(host: Host, limit: int, tasks: Collection[asyncio.Task[None]]) 
         over = host.spawn(pause(host, limit), name="romulus-grace")
         ended = host.spawn(_all_of(tasks), name="romulus-sends")
         await asyncio.wait([over, ended], return_when=asyncio.FIRST_COMPLETED)
-        await _cancelled([over, ended])
+        await end([over, ended])
 
 
 async def _all_of(tasks: Collection[asyncio.Task[None]]) -> None:
     await asyncio.wait(tasks)
-
-
-async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
-    """Cancel *tasks* and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
