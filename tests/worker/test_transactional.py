@@ -11,7 +11,8 @@ import apsw
 import pytest
 
 import romulus
-from romulus.store.contract import Transaction
+from romulus.core.errors import CommitUnknown, StoreUnavailable
+from romulus.store.contract import BatchRejected, Transaction
 from romulus.worker import Worker
 from tests.worker.rig import eventually, world
 
@@ -37,6 +38,22 @@ async def book(order: str) -> str:
 @romulus.workflow
 async def booking(order: str) -> list[str]:
     return [await book(order), await book(order + "2")]
+
+
+@romulus.step(transaction=True, timeout=10)
+async def times_out_itself() -> None:
+    raise TimeoutError("mine")
+
+
+@romulus.workflow
+async def catches() -> str:
+    try:
+        await times_out_itself.options(retry=romulus.Retry(max_attempts=1))()
+    except romulus.StepTimeout:
+        return "the step's"
+    except Exception as error:
+        return str(error)
+    return "none"
 
 
 class Ending:
@@ -86,7 +103,7 @@ async def test_a_transactional_step_dropped_as_its_body_ends_writes_nothing_and_
         await eventually(lambda: worker.engine.slots.used == 0)
 
 
-async def test_a_transactional_step_dropped_while_it_commits_ends_its_transaction_and_runs_once(
+async def test_a_transactional_step_dropped_while_it_commits_writes_all_or_nothing_and_keeps_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with world(tmp_path, booking) as w:
@@ -105,5 +122,43 @@ async def test_a_transactional_step_dropped_while_it_commits_ends_its_transactio
         handle = await w.client.start(booking, "x")
         assert await handle.result(timeout=20) == ["x", "x2"]
         assert w.rows("SELECT id FROM bookings") == [("x",), ("x2",)]
-        assert BEGUN == [("x", 1), ("x2", 2)]  # what the dropped transition armed counts as lost
         await eventually(lambda: worker.engine.slots.used == 0)
+
+
+@pytest.mark.parametrize(
+    ("error", "committed"), [(CommitUnknown, True), (CommitUnknown, False), (StoreUnavailable, False), (BatchRejected, False)]
+)
+async def test_a_transactional_steps_commit_that_fails_leaves_its_writes_and_its_outcome_or_neither(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception], committed: bool
+) -> None:
+    async with world(tmp_path, booking) as w:
+        w.make_table("id TEXT")
+        worker = await w.worker()
+        begin, failed = worker.store.transaction, list[str]()
+
+        async def transaction() -> Any:
+            made = await begin()
+            commit = made.commit
+
+            async def fails(transition: Any) -> Any:
+                if failed:
+                    return await commit(transition)
+                failed.append(worker.id)
+                await (commit(transition) if committed else made.rollback())
+                raise error("the connection broke")
+
+            monkeypatch.setattr(made, "commit", fails)
+            return made
+
+        monkeypatch.setattr(worker.store, "transaction", transaction)
+        handle = await w.client.start(booking, "x")
+        assert await handle.result(timeout=20) == ["x", "x2"]
+        assert w.rows("SELECT id FROM bookings") == [("x",), ("x2",)]
+        assert (worker.id, [number for order, number in BEGUN if order == "x"]) == (failed[0], [1] if committed else [1, 2])
+        await eventually(lambda: worker.engine.slots.used == 0)
+
+
+async def test_a_timeout_that_the_body_of_a_transactional_step_raises_is_not_the_steps_own(tmp_path: Path) -> None:
+    async with world(tmp_path, catches) as w:
+        await w.worker()
+        assert "mine" in await (await w.client.start(catches)).result(timeout=20)
