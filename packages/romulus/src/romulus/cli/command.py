@@ -14,9 +14,11 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from romulus.app import loops
+from romulus.app import App, loops
 from romulus.app.settings import store_url, value_of
+from romulus.authoring.registry import Registry
 from romulus.client import AsyncClient
+from romulus.client.source import Source
 from romulus.core.errors import (
     ConfigurationError,
     DefinitionError,
@@ -72,10 +74,31 @@ class Cli:
     store: str
     namespace: str
     json: bool
+    named: Named
 
-    def client(self) -> AsyncClient:
-        """Return a client of the store and namespace meant."""
-        return AsyncClient(self.store, namespace=self.namespace)
+    def client(self, app: App | None = None) -> AsyncClient:
+        """Return a client of the store and namespace meant; with *app* of its own, where none are named, and with its code."""
+        if app is None:
+            return AsyncClient(self.store, namespace=self.namespace)
+        source = app.source if self.named.store is None else Source(self.named.store)
+        return AsyncClient(Code(source, app.registry, app.namespace), namespace=self.named.namespace)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Which store and namespace the user named, where an App has its own."""
+
+    store: str | None
+    namespace: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """An App's code, on the store that is meant."""
+
+    source: Source
+    registry: Registry
+    namespace: str
 
 
 def command(group: typer.Typer, name: str) -> Callable[[Callable[Concatenate[Cli, P], Awaitable[None]]], Callable[..., None]]:
@@ -88,7 +111,8 @@ def command(group: typer.Typer, name: str) -> Callable[[Callable[Concatenate[Cli
 
             async def body() -> None:
                 url, where = store_url(given), namespace or str(value_of("ROMULUS_NAMESPACE"))
-                await function(Cli(url, where, as_json), **options)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+                named = Named(given, namespace or os.environ.get("ROMULUS_NAMESPACE") or None)
+                await function(Cli(url, where, as_json, named), **options)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
             guarded(lambda: loops.run(body()))
 

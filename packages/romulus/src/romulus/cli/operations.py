@@ -87,7 +87,7 @@ async def resolve(
     """Settle operations whose outcome only a person can find out; each is settled on its own."""
     choice = resolving.Choice(name, workflow, state, since, until, every, yes)
     resolving.check(operations or [], choice)
-    resolution, client = _resolution(word, value, app), AsyncClient(load_app(app)) if app else cli.client()
+    resolution, client = _resolution(word, value, app), cli.client(load_app(app) if app else None)
     if operations:
         await _resolve(cli, client, operations, resolution, reason, reviewer)
         return
@@ -119,6 +119,8 @@ async def _resolve(
 
 def _resolution(word: Word, value: str | None, app: str | None) -> Applied[Any] | NotApplied | GiveUp:
     if word is not Word.APPLIED:
+        if value is not None:
+            raise Exit(USAGE, f"--value is the result of an operation that was applied; {word} has none")
         return NotApplied() if word is Word.NOT_APPLIED else GiveUp()
     if value is None or app is None:
         raise Exit(USAGE, "applied needs --value JSON, the operation's result, and --app MODULE:APP, the code that it is checked by")

@@ -15,6 +15,8 @@ def parsed_json(text: str | None, what: str, default: object = None) -> Any:
         return default
     try:
         return json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise Exit(USAGE, f"cannot read {what}: it is nested too deep") from None
     except ValueError as error:
         raise Exit(USAGE, f"cannot read {what} as JSON ({error}): {text[:60]!r}; text needs its quotes, as in '\"text\"'") from None
 
