@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -57,7 +57,7 @@ class BackedUp:
             await until(lambda: connection.execute(ARCHIVED, row).fetchone() == (True,))
 
     @contextmanager
-    def put_back(self, **target: str) -> Iterator[Server]:
+    def put_back(self, **target: str) -> Generator[Server]:
         """Kill the server and give one in its place from the base backup; *target*: from the archive too, up to there."""
         self.server.stop(signal.SIGQUIT)
         settings = {"restore_command": f"cp {self.archive}/%f %p", "recovery_target_action": "promote"} | target if target else {}
@@ -73,7 +73,7 @@ class BackedUp:
 
 
 @contextmanager
-def archiving() -> Iterator[BackedUp]:
+def archiving() -> Generator[BackedUp]:
     """Give a server whose log is archived."""
     with tempfile.TemporaryDirectory(prefix="romulus-pg-") as directory:
         if USER:

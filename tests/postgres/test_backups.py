@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ WORKERS = "SELECT id FROM romulus.workers WHERE NOT dead AND id <> 'w1' ORDER BY
 
 
 @contextmanager
-def worker_process(url: str, provider: Path) -> Iterator[subprocess.Popen[bytes]]:
+def worker_process(url: str, provider: Path) -> Generator[subprocess.Popen[bytes]]:
     worker = subprocess.Popen(
         [sys.executable, backup_worker.__file__, url, str(provider)], env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,

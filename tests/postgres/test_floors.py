@@ -105,7 +105,7 @@ async def test_under_an_old_open_transaction_a_look_reads_few_pages(
     elsewhere.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").execute("SELECT count(*) FROM romulus.runs")
     database.execute(CLAIMED)
     if statistics == "of many parked":
-        database.execute("UPDATE romulus.runs SET queue_at = 1 << 60, wake_at = 1 << 60 WHERE owner IS NOT NULL")
+        database.execute("UPDATE romulus.runs SET queue_at = 1::bigint << 60, wake_at = 1::bigint << 60 WHERE owner IS NOT NULL")
     if statistics.startswith("of many"):
         database.execute("ANALYZE romulus.runs, romulus.wakes, romulus.to_match, romulus.to_close")
     seen = await looking.look(session, request(), 10)
@@ -290,7 +290,8 @@ async def test_runs_that_came_with_a_dump_of_another_server_are_not_looked_at_ea
     """They bear numbers that this server will give one day."""
     database.execute("VACUUM ANALYZE romulus.runs")  # statistics of an empty table, as a new one has
     database.execute(CLAIMED)
-    database.execute("UPDATE romulus.runs SET queue_at = 1 << 60, wake_at = 1 << 60, queued_by = 1::bigint << 40, updated_at = created_at")
+    database.execute("UPDATE romulus.runs SET queue_at = 1::bigint << 60, wake_at = 1::bigint << 60, updated_at = created_at")
+    database.execute("UPDATE romulus.runs SET queued_by = 1::bigint << 40")
     database.execute("VACUUM romulus.runs")  # of what the update left, which a dump does not have
     await start(store, "r1")
     seen = await looking.look(session, request(), 10)

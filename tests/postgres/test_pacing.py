@@ -17,13 +17,16 @@ from tests.store.kit import PENDING, SECOND, MovableHost, claim, claimed, event,
 
 DEAD = 20_000
 # Waits that held an event, and messages, that were used meanwhile.
+CLAIMED = """INSERT INTO romulus.pool_attempts (run, fence, generation, seq, number, namespace, pool, step, digest, state, owner, arguments,
+    heartbeat, lease_until) SELECT n, 1, 1, 1, 1, 'default', 'gpu', 'train', '', 'claimed', %s, '', '', 1::bigint << 60
+    FROM generate_series(1, %s) n"""
 USED = f"""INSERT INTO romulus.waits (run, seq, event, opened_at, shared, include_late, namespace, name, correlation_id)
     SELECT n, 1, n, 0, false, false, 'default', 'e', '' FROM generate_series(1, {DEAD}) n; DELETE FROM romulus.waits WHERE opened_at = 0;
     INSERT INTO romulus.inbox (run, seq, failed, about, info, body) SELECT n, 1, false, 'child', '', '' FROM generate_series(1, {DEAD}) n;
     DELETE FROM romulus.inbox"""
 READ = (
     "SELECT sum(heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit) FROM pg_statio_user_tables WHERE relname IN "
-    "('waits', 'inbox')"
+    "('waits', 'inbox', 'pool_attempts')"
 )
 STEP = 5_000  # µs that every question for the time takes
 
@@ -61,7 +64,7 @@ def elsewhere(database: Database) -> Iterator[psycopg.Connection[Any]]:
 
 
 def read(database: Database) -> int:
-    """Return how many pages of waits and messages have been read so far."""
+    """Return how many pages of what sweeps look through have been read so far."""
     database.execute("SELECT pg_stat_force_next_flush()")
     ((count,),) = database.execute(READ)
     return int(count)
@@ -102,6 +105,30 @@ async def test_under_an_old_open_transaction_sweeps_read_what_died_once_in_a_whi
     await paced.sweep(10, PENDING)
     await flushed(paced)
     assert read(database) > counts[0]
+
+
+async def test_under_an_old_open_transaction_claimed_attempts_are_looked_through_once_in_a_while(
+    paced: PostgresStore, ticking: Ticking, database: Database, elsewhere: psycopg.Connection[Any]
+) -> None:
+    for owner in ("v", "w1", "x"):
+        (await register(paced, ticking, owner)).close()
+    database.execute(CLAIMED, "w1", DEAD)
+    database.execute("DELETE FROM romulus.pool_attempts")
+    database.execute(CLAIMED, "v", 1)
+    begun = read(database)
+    await paced.lose_pool(10)
+    await flushed(paced)
+    first = read(database)
+    for _ in range(10):
+        assert await paced.lose_pool(10) == 0
+    await flushed(paced)
+    assert read(database) - first < 2 * (first - begun), "ten look through less than two did"
+
+    await paced.mark_dead("v")
+    assert await paced.lose_pool(10) == 1, "a worker that is gone is seen at once all the same"
+    database.execute("UPDATE romulus.pool_attempts SET state = 'claimed', owner = 'w1', lease_until = 0")
+    ticking.time += SHARE * SECOND
+    assert await paced.lose_pool(10) == 1
 
 
 async def test_a_run_that_was_forgotten_between_two_looks_is_woken_by_the_next_one(

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -26,7 +26,7 @@ os.execv({program!r}, [{program!r}, *sys.argv[1:]])
 
 
 @contextmanager
-def readers_server() -> Iterator[tuple[Path, dict[str, str]]]:
+def readers_server() -> Generator[tuple[Path, dict[str, str]]]:
     """Give an empty directory in which reader and server may write, and the variables of a server that `pg_ctl` has started."""
     with tempfile.TemporaryDirectory(prefix="romulus-page-") as made:
         place = Path(made)

@@ -19,15 +19,20 @@ class Paced(Generic[T]):
         self._host = host
         self._next = 0  # host's monotonic µs
 
+    @property
+    def due(self) -> bool:
+        """Return whether its time has come."""
+        return self._host.monotonic() >= self._next
+
     def soon(self) -> None:
         """Let the next look be made whenever it is asked for: there may be something."""
         self._next = 0
 
     async def look(self, work: Callable[[], Awaitable[list[T]]], *, at_once: bool = False) -> list[T]:
         """Return what *work* finds; nothing, without asking it, before its time has come, unless *at_once*."""
-        begun = self._host.monotonic()
-        if begun < self._next and not at_once:
+        if not self.due and not at_once:
             return []
+        begun = self._host.monotonic()
         found = await work()
         ended = self._host.monotonic()
         self._next = ended if found else ended + SHARE * (ended - begun)

@@ -17,6 +17,7 @@ from romulus.store.contract import QueuedPool
 
 from .ending import ends
 from .evidence import EVIDENCE_MAX
+from .owners import gone_owners
 from .rows import Row, generation_parts
 from .session import Session
 
@@ -109,6 +110,7 @@ OVER: Final[LiteralString] = (
     "SELECT a.key FROM romulus.pool_attempts a WHERE a.owner IS NOT NULL AND (a.lease_until <= (SELECT romulus.clock()) "
     "OR NOT EXISTS (SELECT 1 FROM romulus.workers w WHERE w.id = a.owner AND NOT w.dead))"
 )
+ORPHANED: Final[LiteralString] = gone_owners("pool_attempts")
 LOCK_OVER: Final[LiteralString] = f"{OVER} ORDER BY a.key LIMIT $1 FOR UPDATE OF a SKIP LOCKED"
 LOSE: Final[LiteralString] = (
     "UPDATE romulus.pool_attempts SET state = 'reported', owner = NULL, lease_until = NULL, fence = greatest(fence + 1, romulus.clock()) "
@@ -223,9 +225,14 @@ async def _report(session: Session, given: PoolReport) -> bool:
     return False
 
 
-async def some_over(session: Session) -> bool:
-    """Return whether the claim of any attempt is over."""
-    return bool(await session.rows("pools.over", f"{OVER} LIMIT 1"))
+async def orphaned(session: Session) -> list[str]:
+    """Return workers that are gone and claim attempts."""
+    return [owner for (owner,) in await session.rows("pools.orphaned", ORPHANED)]
+
+
+async def some_over(session: Session) -> list[int]:
+    """Return an attempt whose claim is over, for whatever reason, if there is one: all that are claimed are looked at."""
+    return [key for (key,) in await session.rows("pools.over", f"{OVER} LIMIT 1")]
 
 
 async def lose(session: Session, limit: int) -> int:

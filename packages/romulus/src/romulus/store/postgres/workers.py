@@ -12,6 +12,7 @@ from romulus.core.ports import Host, ProcessIdentity
 from romulus.core.record import WorkerRow
 from romulus.store.contract import Freed
 
+from .owners import gone_owners
 from .pools import renew_leases
 from .rows import WORKER, worker_of
 from .session import Session
@@ -33,21 +34,7 @@ RENEW: Final[LiteralString] = (
 )
 LIST: Final[LiteralString] = f"SELECT {WORKER}, lease_until <= (SELECT romulus.clock()) FROM romulus.workers"
 MARK: Final[LiteralString] = "UPDATE romulus.workers SET dead = true WHERE id = $1 AND NOT dead AND lease_until = $2 RETURNING id"
-
-
-def _next_owner(after: LiteralString, before: LiteralString) -> LiteralString:
-    first: LiteralString = f"SELECT min(r.owner) FROM romulus.runs r WHERE r.owner > {after}"
-    return f"CASE WHEN {before} IS NULL THEN ({first}) ELSE ({first} AND r.owner < {before}) END"
-
-
-# Owners of runs that have no live row: those between two live ones, each found by one step in the index. So what live workers have
-# claimed and finished is not read: its dead entries stay there as long as somebody's transaction is open.
-LOST: Final[LiteralString] = (
-    "WITH RECURSIVE live (id, next) AS MATERIALIZED (SELECT id, lead(id) OVER (ORDER BY id) FROM "
-    "(SELECT '' AS id UNION ALL SELECT id FROM romulus.workers WHERE NOT dead) w), "
-    f"o (owner, next) AS (SELECT {_next_owner('live.id', 'live.next')}, live.next FROM live UNION ALL "
-    f"SELECT {_next_owner('o.owner', 'o.next')}, o.next FROM o WHERE o.owner IS NOT NULL) SELECT owner FROM o WHERE owner IS NOT NULL"
-)
+LOST: Final[LiteralString] = gone_owners("runs")
 LOCK_LOST: Final[LiteralString] = (
     "SELECT key FROM romulus.runs WHERE owner = ANY($1::text[]) ORDER BY owner LIMIT $2 FOR UPDATE SKIP LOCKED"
 )
