@@ -112,12 +112,12 @@ async def crm(stage: Stage) -> Crm:
     return made
 
 
-async def frozen(stage: Stage, writes: Writes, app: str) -> Process:
+async def frozen(stage: Stage, writes: Writes, app: str, *options: str) -> Process:
     """Return a worker frozen between its last checks and its sends, beside another that takes over from it."""
-    second = await stage.worker(app)
+    second = await stage.worker(app, *options)
     await stage.freeze(second)
     stage.shut("send")
-    first = await stage.worker(app)
+    first = await stage.worker(app, *options)
     await writes.start()
     await stage.seen("send", len(writes.abilities))
     await stage.freeze(first)

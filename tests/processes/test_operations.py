@@ -82,14 +82,14 @@ async def test_a_worker_killed_at_any_point_of_a_write_leaves_one_effect(stage: 
     first.kill()
     if door:
         stage.unshut(door)
-    await _all_come(stage, crm, point)
+    await all_come(stage, crm, point)
     await crm.behave(**{**dict.fromkeys(held, 0), **BEHAVIOURS[behaviour]})
     await stage.worker(APP)
     await writes.one_effect_each()
     assert writes.resolved >= (point != "recorded")  # the one that nobody can ask was held
 
 
-async def _all_come(stage: Stage, crm: Crm, point: str) -> None:
+async def all_come(stage: Stage, crm: Crm, point: str) -> None:
     """Let the CRM end what it has begun: the person who looks must not look too early."""
     if point == "under way, not applied":
         await stage.until(lambda: len(crm.effects()) == len(ABILITIES), "every write is applied after its sender's death")

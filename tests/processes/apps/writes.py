@@ -17,6 +17,7 @@ from tests.processes.effects import door, note
 
 TIMEOUT_S = float(os.environ.get("WRITES_TIMEOUT_S", "1.5"))
 SETTLE_S = float(os.environ.get("WRITES_SETTLE_S", "0.3"))
+POOL = os.environ.get("WRITES_POOL")  # whose workers send; else the one that has the run does
 DIE_AT = "WRITES_DIE_AT"  # variable: crash points, "a>b>c": the process kills itself at the first c after the first b after the first a
 RETRY = Retry(max_attempts=6, initial=0.1, max_delay=0.5)
 
@@ -43,7 +44,7 @@ def _find(op: Operation) -> LookupResult[str]:
     return romulus.Applied(romulus.http.outcome(answer).json()["customer"])
 
 
-@romulus.operation(timeout=TIMEOUT_S, settle=SETTLE_S, retry=RETRY, lookup_retry=RETRY)
+@romulus.operation(timeout=TIMEOUT_S, pool=POOL, settle=SETTLE_S, retry=RETRY, lookup_retry=RETRY)
 def looked_up(op: Operation, ability: str) -> str:
     return _post(op, ability, keyed=False)
 
@@ -53,12 +54,12 @@ def find_looked_up(op: Operation, ability: str) -> LookupResult[str]:
     return _find(op)
 
 
-@romulus.operation(timeout=TIMEOUT_S, idempotent=True, retry=RETRY)
+@romulus.operation(timeout=TIMEOUT_S, pool=POOL, idempotent=True, retry=RETRY)
 def keyed(op: Operation, ability: str) -> str:
     return _post(op, ability, keyed=True)
 
 
-@romulus.operation(timeout=TIMEOUT_S, settle=SETTLE_S, idempotent=True, retry=RETRY, lookup_retry=RETRY)
+@romulus.operation(timeout=TIMEOUT_S, pool=POOL, settle=SETTLE_S, idempotent=True, retry=RETRY, lookup_retry=RETRY)
 def both(op: Operation, ability: str) -> str:
     return _post(op, ability, keyed=True)
 
@@ -68,12 +69,12 @@ def find_both(op: Operation, ability: str) -> LookupResult[str]:
     return _find(op)
 
 
-@romulus.operation(timeout=TIMEOUT_S, retry=RETRY)
+@romulus.operation(timeout=TIMEOUT_S, pool=POOL, retry=RETRY)
 def blind(op: Operation, ability: str) -> str:
     return _post(op, ability, keyed=False)
 
 
-@romulus.operation(timeout=TIMEOUT_S, idempotent=True, key_lifetime=TIMEOUT_S + 0.05, retry=RETRY)
+@romulus.operation(timeout=TIMEOUT_S, pool=POOL, idempotent=True, key_lifetime=TIMEOUT_S + 0.05, retry=RETRY)
 def brief(op: Operation, ability: str) -> str:
     """Its key is known too briefly for a second send."""
     return _post(op, ability, keyed=True)
