@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from romulus import AsyncClient, ConfigurationError, RunStatus
+from romulus import AsyncClient, ConfigurationError, GiveUp, RomulusError, RunStatus
 from romulus.client.starting import StartRequest
 from romulus.core.arguments import dump_untyped
 from romulus.core.values import Vault
@@ -71,9 +73,59 @@ async def test_filters_choose_by_workflow_status_attributes_and_time(tmp_path: P
 
 async def test_a_limit_out_of_bounds_is_refused(tmp_path: Path) -> None:
     async with app_at(tmp_path).client() as client:
-        for limit in (0, 1_001):
+        for limit in (0, 1_001, 1.5, "5"):
             with pytest.raises(ConfigurationError, match="limit is"):
-                await client.runs(limit=limit)
+                await client.runs(limit=limit)  # type: ignore[arg-type]
+
+
+UNSTORABLE = ("a\x00b", "\ud800", "x" * 300, b"x", 5, ["x"])  # no text that a store could hold
+NO_CURSOR = ("x", "-1", "1e3", "1\x00", "\u0663", "1 OR 1=1", "9" * 19, "9" * 5_000, "", 5, b"1")
+
+
+@pytest.mark.parametrize("wrong", UNSTORABLE, ids=[ascii(wrong)[:12] for wrong in UNSTORABLE])
+async def test_what_no_store_holds_is_refused_before_the_store_is_asked(tmp_path: Path, wrong: Any) -> None:
+    async with app_at(tmp_path).client() as client:
+        asked: list[Callable[[], Awaitable[object]]] = [
+            lambda: client.operation(wrong),
+            lambda: client.resolve_operation(wrong, GiveUp(), reason="r", reviewer="r"),
+            lambda: client.runs(workflow=wrong),
+        ]
+        if not isinstance(wrong, list):
+            asked += [lambda: client.runs(attributes={wrong: 1}), lambda: client.get(wrong).describe()]
+        for ask in asked:
+            with pytest.raises(RomulusError):
+                await ask()
+        with pytest.raises(RomulusError):
+            AsyncClient("sqlite://", namespace=wrong)
+
+
+@pytest.mark.parametrize("wrong", NO_CURSOR, ids=[ascii(wrong)[:12] for wrong in NO_CURSOR])
+async def test_what_is_no_cursor_of_a_listing_is_refused(tmp_path: Path, wrong: Any) -> None:
+    async with app_at(tmp_path).client() as client:
+        for listing in (client.runs, client.events, client.waits, client.operations):
+            with pytest.raises(ConfigurationError, match="is not a cursor"):
+                await listing(after=wrong)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), 1.5, 2**70, "x" * 2_000, "\x00", None, b"x", ["x"]], ids=repr)
+async def test_runs_are_not_sought_by_what_no_attribute_can_be(tmp_path: Path, wrong: Any) -> None:
+    async with app_at(tmp_path).client() as client:
+        with pytest.raises(RomulusError, match="attribute 'team'"):
+            await client.runs(attributes={"team": wrong})
+
+
+async def test_an_unknown_status_names_those_there_are(tmp_path: Path) -> None:
+    async with app_at(tmp_path).client() as client:
+        with pytest.raises(ConfigurationError, match="there are scheduled, pending"):
+            await client.runs(status="asleep")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [None, 5, "a\x00b", "\ud800", " "])
+async def test_a_resolution_needs_a_reason_and_a_reviewer_in_words(tmp_path: Path, wrong: Any) -> None:
+    async with app_at(tmp_path).client() as client:
+        for given in ({"reason": wrong, "reviewer": "r"}, {"reason": "r", "reviewer": wrong}):
+            with pytest.raises(RomulusError, match="reason|reviewer"):
+                await client.resolve_operation("op", GiveUp(), **given)
 
 
 async def test_a_run_that_no_live_worker_serves_is_shown_as_stranded(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
 from romulus.authoring.checks import check_name, check_run_id
-from romulus.authoring.workflow import AnyWorkflow
+from romulus.authoring.workflow import AnyWorkflow, check_attributes
 from romulus.core.duration import instant
 from romulus.core.errors import ConfigurationError, SerializationError
 from romulus.core.machine import RunStatus
@@ -45,9 +45,9 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
 
     def __init__(self, store: str | Application, *, namespace: str | None = None) -> None:
         if isinstance(store, str):
-            self._link = Link(Session(Source(store)), namespace or "default")
+            self._link = Link(Session(Source(store)), check_name(namespace or "default", "namespace"))
         else:
-            self._link = Link(Session(store.source), namespace or store.namespace, store.registry)
+            self._link = Link(Session(store.source), check_name(namespace or store.namespace, "namespace"), store.registry)
 
     async def __aenter__(self) -> Self:
         await self._link.session.opened()
@@ -143,7 +143,8 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             after: `.next` of the page before. limit: items at most, up to 1,000.
         """
         where = RunFilter(
-            self._link.namespace, workflow, None if status is None else RunStatus(status), dict(attributes or {}),
+            self._link.namespace, None if workflow is None else check_name(workflow, "workflow name"), _status(status),
+            check_attributes(attributes or {}),
             None if since is None else instant(since, "since"), None if until is None else instant(until, "until"),
         )  # fmt: skip
         listed = await (await self._link.store()).runs(where, after, _limit(limit))
@@ -240,9 +241,16 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
 
 
 def _limit(limit: int) -> int:
-    if not 1 <= limit <= LIMIT_MAX:
-        raise ConfigurationError(f"limit is {limit}; use 1 to {LIMIT_MAX}")
+    if not isinstance(limit, int) or not 1 <= limit <= LIMIT_MAX:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"limit is {limit!r}; use 1 to {LIMIT_MAX}")
     return limit
+
+
+def _status(status: RunStatus | None) -> RunStatus | None:
+    try:
+        return None if status is None else RunStatus(status)
+    except ValueError:
+        raise ConfigurationError(f"{status!r} is no status of a run; there are {', '.join(RunStatus)}") from None
 
 
 def _json(attributes: Mapping[str, str | int | bool]) -> str:

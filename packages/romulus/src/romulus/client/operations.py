@@ -35,6 +35,7 @@ from .webhooks import verified
 Resolution: TypeAlias = Applied[Any] | NotApplied | GiveUp
 REASON_MAX_CHARS = 2_000
 REVIEWER_MAX_CHARS = 200
+OPERATION_ID_MAX_CHARS = 200
 REOPENED = after(RunStatus.HELD, Change.RELEASE)
 
 
@@ -64,10 +65,10 @@ async def resolve(link: Link, operation_id: str, resolution: Resolution, reason:
     Raises:
         OperationNotFound; OperationConflict: it is settled, or being sent now; SerializationError: the value is no result of it.
     """
-    if not reason.strip() or not reviewer.strip():
-        raise ConfigurationError("a resolution needs reason= and reviewer=: both are kept in the operation's history")
     check_text(reason, "reason", REASON_MAX_CHARS)
     check_text(reviewer, "reviewer", REVIEWER_MAX_CHARS)
+    if not reason.strip() or not reviewer.strip():
+        raise ConfigurationError("a resolution needs reason= and reviewer=: both are kept in the operation's history")
     row = await _found(link, operation_id)
     kind, body = _said(link, row, resolution)
     decided = await _report(
@@ -94,7 +95,7 @@ async def received(link: Link, source: str, headers: Mapping[str, str], body: by
 
 
 async def _found(link: Link, operation_id: str) -> OperationRow:
-    row = await (await link.store()).operation(link.namespace, operation_id)
+    row = await (await link.store()).operation(link.namespace, check_text(operation_id, "operation ID", OPERATION_ID_MAX_CHARS))
     if row is None:
         raise OperationNotFound(operation_id, link.namespace)
     return row

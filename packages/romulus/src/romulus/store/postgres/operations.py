@@ -15,8 +15,8 @@ from romulus.core.pools import DEFAULT_POOL
 from romulus.core.record import HoldKind
 from romulus.core.transition import Transition
 from romulus.store.contract import Listed, OperationsServed, TakenOperations
+from romulus.store.paging import page, position
 
-from .reading import page, position
 from .rows import Row, columns, generation_parts
 from .session import Session
 

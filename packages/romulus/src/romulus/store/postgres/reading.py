@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, LiteralString, TypeVar
 
-from romulus.core.errors import ConfigurationError
 from romulus.core.machine import RunStatus
 from romulus.core.record import Entry, Generation, Record, Run
 from romulus.store.contract import Evidence, Listed, RunFilter, StoredEvent, StoredWait
+from romulus.store.paging import page, position
 
 from .rows import (
     ENTRY,
@@ -151,23 +151,6 @@ async def evidence(session: Session, run_key: int) -> list[Evidence]:
     """Return a run's evidence, oldest first."""
     sql = "SELECT at, kind, owner, fence, detail FROM romulus.evidence WHERE run = $1 ORDER BY key"
     return [Evidence(*row) for row in await session.rows("evidence.read", sql, run_key)]
-
-
-def position(cursor: str | None) -> int:
-    """Return where a listing goes on.
-
-    Raises:
-        ConfigurationError: *cursor* is none of ours.
-    """
-    try:
-        return int(cursor or 0)
-    except ValueError:
-        raise ConfigurationError(f"{cursor!r} is not a cursor of this listing: pass `next` of the page before") from None
-
-
-def page(items: list[T], limit: int, key: Callable[[T], int]) -> Listed[T]:
-    """Return a page, with a cursor if it is full."""
-    return Listed(items, str(key(items[-1])) if items and len(items) == limit else None)
 
 
 def _last(pair: tuple[object, Row]) -> int:

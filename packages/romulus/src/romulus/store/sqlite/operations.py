@@ -13,9 +13,9 @@ from romulus.core.pools import DEFAULT_POOL
 from romulus.core.record import About, HoldKind
 from romulus.core.transition import Transition
 from romulus.store.contract import Listed, OperationsServed, TakenOperations
+from romulus.store.paging import page, position
 
 from .bulk import Bulk
-from .reading import page, position
 from .rows import gathered, read_all
 from .session import Session
 

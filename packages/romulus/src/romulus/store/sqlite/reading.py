@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, LiteralString, TypeVar
 
-from romulus.core.errors import ConfigurationError
 from romulus.core.machine import RunStatus
 from romulus.core.record import Entry, Generation, Record, Run
 from romulus.store.contract import Listed, RunFilter, StoredEvent, StoredWait
+from romulus.store.paging import page, position
 
 from .rows import ENTRY, FROM_RUNS, GENERATION, RECORD, RUN, blob, entry_of, gathered, generation_of, read_all, record_of, run_of
 from .session import Session
@@ -113,17 +113,6 @@ def _event_of(row: Sequence[Any]) -> tuple[int, StoredEvent]:
 def _wait_of(row: Sequence[Any]) -> tuple[int, StoredWait]:
     key, run_id, seq, name, correlation_id, deadline, shared, opened_at, event_id = row
     return key, StoredWait(run_id, seq, name, correlation_id, deadline, shared == 1, opened_at, event_id)
-
-
-def position(cursor: str | None) -> int:
-    try:
-        return int(cursor or 0)
-    except ValueError:
-        raise ConfigurationError(f"{cursor!r} is not a cursor of this listing: pass `next` of the page before") from None
-
-
-def page(items: list[T], limit: int, key: Callable[[T], int]) -> Listed[T]:
-    return Listed(items, str(key(items[-1])) if items and len(items) == limit else None)
 
 
 def _strip(page: Listed[tuple[int, T]]) -> Listed[T]:
