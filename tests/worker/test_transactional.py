@@ -40,6 +40,17 @@ async def booking(order: str) -> list[str]:
     return [await book(order), await book(order + "2")]
 
 
+@romulus.step
+async def quick(number: int) -> None:
+    await asyncio.sleep(0.001 * number)  # each ends in a turn of its own
+
+
+@romulus.workflow
+async def mixed() -> None:
+    for turn in range(5):
+        await asyncio.gather(book(f"a{turn}"), book(f"b{turn}"), *(quick(number) for number in range(10)))
+
+
 @romulus.step(transaction=True, timeout=10)
 async def times_out_itself() -> None:
     raise TimeoutError("mine")
@@ -162,3 +173,12 @@ async def test_a_timeout_that_the_body_of_a_transactional_step_raises_is_not_the
     async with world(tmp_path, catches) as w:
         await w.worker()
         assert "mine" in await (await w.client.start(catches)).result(timeout=20)
+
+
+async def test_a_run_with_transactional_steps_beside_many_others_has_one_transition_in_flight(tmp_path: Path) -> None:
+    async with world(tmp_path, mixed) as w:
+        w.make_table("id TEXT")
+        await w.worker()
+        await (await w.client.start(mixed)).result(timeout=20)
+        assert w.rows("SELECT count(*) FROM evidence") == [(0,)]
+        assert len(BEGUN) == 10

@@ -210,6 +210,59 @@ async def test_a_run_advanced_by_code_that_others_have_waits_a_little_for_them(s
     assert await ids(store, others=["3.11:theirs"], prefer=3 * SECOND) == ["r1"]
 
 
+# A claim that finds nothing due ends with its look. In the following ones it takes a run beside those it must leave.
+
+
+async def test_a_claim_leaves_a_run_with_its_code_excluded_beside_one_that_it_takes(store: Store, host: MovableHost, w1: str) -> None:
+    record = await claimed(store, host, "excludes", "w2")
+    await store.apply([free(record, excluded="3.11:here")])
+    await start(store, "fits")
+
+    assert await ids(store) == ["fits"]
+
+
+@pytest.mark.parametrize("priority", [0, 1])
+async def test_a_claim_leaves_a_run_to_code_that_others_have_beside_one_that_it_takes(
+    store: Store, host: MovableHost, w1: str, priority: int
+) -> None:
+    (await register(store, host, "w2")).close()
+    await start(store, "theirs", priority=priority)
+    (record,) = (await claim(store, "w2")).records
+    await store.apply([free(record, digest="3.11:theirs")])
+    await start(store, "fresh")
+
+    assert await ids(store, others=["3.11:theirs"], prefer=3 * SECOND) == ["fresh"]
+    host.advance(4 * SECOND)
+    assert await ids(store, others=["3.11:theirs"], prefer=3 * SECOND) == ["theirs"]
+
+
+async def test_a_claim_of_a_run_alone_takes_none_that_excludes_its_code_or_has_lost_less(store: Store, host: MovableHost) -> None:
+    for losses, run_ids in ((3, ["bad", "excludes"]), (1, ["unlucky"])):
+        await start(store, *run_ids)
+        for n in range(losses):
+            owner = f"victim {n} of {run_ids[-1]}"
+            (await register(store, host, owner)).close()
+            records = (await claim(store, owner, serves=[("order", "1", "3.11:any")])).records
+            assert [record.run.id for record in records] == run_ids
+            if run_ids[-1] == "excludes":
+                await store.apply([advance(records[-1], excluded="3.11:here")])
+            await store.mark_dead(owner)
+            await store.sweep(10, PENDING)
+    (await register(store, host)).close()
+    host.advance(HOUR)
+
+    assert await ids(store, alone=True) == ["bad"]
+
+
+async def test_a_worker_is_told_of_wakes_of_its_own_runs_only(store: Store, host: MovableHost) -> None:
+    await claimed(store, host, "mine", "w1")
+    await claimed(store, host, "other", "w2")
+    await store.change("default", "other", lambda run, _, now: request_cancel(run, "", now))
+
+    assert not (await claim(store, "w1")).wakes
+    assert (await claim(store, "w2")).wakes
+
+
 async def test_runs_that_lost_claims_too_often_are_claimed_alone_only(store: Store, host: MovableHost) -> None:
     await start(store, "bad")
     for n in range(3):
