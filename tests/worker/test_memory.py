@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import romulus
+from romulus.host import RealHost, heap
 from romulus.worker.driver import RunDriver
 from tests.worker.rig import eventually, world
 
@@ -25,6 +28,19 @@ async def note() -> None:
 async def a_step_then_an_event() -> str:
     await note()
     return (await romulus.wait_for_event("go", type=str)).payload
+
+
+HELD: list[asyncio.Event] = []
+
+
+@romulus.step
+async def wait_for_the_test() -> None:
+    await HELD[0].wait()
+
+
+@romulus.workflow
+async def held() -> None:
+    await wait_for_the_test()
 
 
 @pytest.fixture
@@ -65,6 +81,80 @@ async def test_parked_runs_stay_in_memory_up_to_a_bound(tmp_path: Path) -> None:
         for handle in handles:
             await handle.send_event("go", "on")
         assert [await handle.result() for handle in handles] == ["on"] * 5
+
+
+@pytest.fixture
+def given_back(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
+    """The threads in which freed memory was given back to the system."""
+    threads: list[threading.Thread] = []
+    monkeypatch.setattr(RealHost, "give_memory_back", lambda host: threads.append(threading.current_thread()))
+    return threads
+
+
+async def test_memory_is_given_back_beside_the_loop_each_time_so_many_runs_have_left(
+    tmp_path: Path, given_back: list[threading.Thread]
+) -> None:
+    async with world(tmp_path, a_step_then_an_event) as here:
+        worker = await here.worker(memory_back_after=5)
+        await worker.maintenance.stop()
+
+        async def park(runs: int) -> None:
+            for handle in [await here.client.start(a_step_then_an_event) for _ in range(runs)]:
+                await here.until(handle.id, "waiting")
+            await eventually(lambda: not worker.memory.active)
+            await worker.maintenance.give_memory_back()
+
+        await park(4)
+        assert given_back == []
+        await park(3)
+        assert len(given_back) == 1
+        await park(4)
+        assert len(given_back) == 1
+        await park(1)
+        assert len(given_back) == 2
+        assert threading.main_thread() not in given_back
+
+
+async def test_a_worker_gives_memory_back_by_itself(tmp_path: Path, given_back: list[threading.Thread]) -> None:
+    async with world(tmp_path, a_step_then_an_event) as here:
+        await here.worker(memory_back_after=1)
+        await here.until((await here.client.start(a_step_then_an_event)).id, "waiting")
+        await eventually(lambda: len(given_back) == 1)
+
+
+async def test_memory_that_runs_in_progress_need_at_once_is_kept(tmp_path: Path, given_back: list[threading.Thread]) -> None:
+    async with world(tmp_path, a_step_then_an_event, held) as here:
+        worker = await here.worker(memory_back_after=1, memory_back_busy_max=0)
+        await worker.maintenance.stop()
+        HELD[:] = [asyncio.Event()]
+        busy = await here.client.start(held)
+        await here.until((await here.client.start(a_step_then_an_event)).id, "waiting")
+        await eventually(lambda: len(worker.memory.active) == 1)
+        await worker.maintenance.give_memory_back()
+        assert given_back == []
+        HELD[0].set()
+        await busy.result()
+        await eventually(lambda: not worker.memory.active)
+        await worker.maintenance.give_memory_back()
+        assert len(given_back) == 1
+
+
+@pytest.mark.skipif(heap._malloc_trim() is None, reason="only glibc's heap can be told to give memory back")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
+def test_what_was_freed_below_something_that_is_kept_goes_back_to_the_system() -> None:
+    before = _resident_kb()
+    blocks = [bytes(range(256)) * 8 for _ in range(20_000)]  # too small for pages of their own, too large for the interpreter's
+    kept = blocks[::100]
+    grown = _resident_kb() - before
+    del blocks
+    heap.trim()
+    assert grown > 30_000
+    assert _resident_kb() - before < grown / 2, len(kept)
+
+
+def _resident_kb() -> int:
+    (line,) = [line for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1])
 
 
 async def test_a_heartbeat_of_an_attempt_that_is_over_is_nothing(tmp_path: Path) -> None:

@@ -82,6 +82,10 @@ class Host(Protocol):
         """Return whether that process still runs; None where it cannot be told from here (other machine or namespace)."""
         ...
 
+    def give_memory_back(self) -> None:
+        """Give what this process has freed back to the system, where the C library can. May take long: not for the loop's thread."""
+        ...
+
     def crash_point(self, name: str) -> None:
         """Mark a place between two effects where a crash must lose nothing. The simulator crashes here."""
         ...

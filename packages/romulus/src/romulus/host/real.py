@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from romulus.core.ports import ProcessIdentity
 
+from .heap import trim
 from .identity import is_alive, this_process
 from .pool import DaemonPool
 
@@ -81,6 +82,10 @@ class RealHost:
     def process_alive(self, identity: ProcessIdentity) -> bool | None:
         """Return whether that process still runs; None where it cannot be told."""
         return is_alive(identity)
+
+    def give_memory_back(self) -> None:
+        """Have the C library return free pages of its heap, where it can; without that it keeps them for good."""
+        trim()
 
     def crash_point(self, name: str) -> None:
         """Mark a place where a crash must lose nothing; real processes crash without being asked."""

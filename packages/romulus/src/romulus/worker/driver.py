@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 import json
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from romulus.authoring.logger import release
 from romulus.core.commands import Command
@@ -14,7 +15,7 @@ from romulus.core.instance import Instance
 from romulus.core.loop import AT_REST
 from romulus.core.machine import GUARDS_CANCEL, TERMINAL, Change, RunStatus
 from romulus.core.operations import OperationState
-from romulus.core.record import AttemptRow, Entry, Generation, HoldKind, Kind, Message, Record, Run
+from romulus.core.record import AttemptRow, Entry, HoldKind, Kind, Message, Record, Run
 from romulus.core.seeds import Seeds
 from romulus.core.transition import NewChild, Transition, Verdict
 from romulus.store.contract import INBOX_MAX, BatchRejected
@@ -23,6 +24,12 @@ from . import conclude, deliveries, holding
 from .draft import Draft
 from .engine import CancelIn, Delivery, DueNow, Engine, EventIn, MessageIn, Outcome, Work
 from .operations.arming import Tracked
+
+# What a driver has none of while its run is parked, if nothing is in it.
+EMPTY: Final[Mapping[str, Callable[[], object]]] = {
+    "children": set, "messages": set, "operations": dict, "pool_fences": dict, "pooled": dict, "rows": dict, "sealed": dict,
+    "unpooled": dict, "unstarted": dict,
+}  # fmt: skip
 
 
 class RunDriver:
@@ -35,8 +42,7 @@ class RunDriver:
     # fmt: off
     __slots__ = (
         "_later", "_patches", "armed", "aside", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues",
-        "engine",
-        "generation", "gone", "grace_due", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent",
+        "engine", "gone", "grace_due", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent",
         "pool_fences", "pooled", "pools", "queue", "queued", "reservations", "reserved", "rows", "run", "sealed", "starting", "taken_up",
         "timer", "unpooled", "unstarted", "unsure", "waiting_slot", "waits", "warned",
     )
@@ -45,7 +51,6 @@ class RunDriver:
     def __init__(self, engine: Engine, record: Record, instance: Instance) -> None:
         self.engine = engine
         self.run: Run = record.run
-        self.generation: Generation = record.generation
         self.instance = instance
         self.digest = engine.registry.digests[record.run.workflow, record.run.version]
         self.queue: deque[Delivery] = deque()  # arrived, not delivered yet
@@ -394,15 +399,22 @@ class RunDriver:
             self.instance.close()
 
     def rest(self) -> None:
-        """Take as little memory as can be while the run is parked: what arrives meanwhile is in the record."""
+        """Take as little memory as can be while the run is parked: its row, and what arrives meanwhile, is in the record."""
         self.queue = self.queued = self.reservations = AT_REST
+        self.messages.clear()  # what was taken is deleted
+        for name in EMPTY:
+            if not getattr(self, name):
+                delattr(self, name)
+        del self.run
         self.instance.rest()
 
     def resume(self, run: Run) -> None:
         """Go on under a new claim."""
         self.run, self.gone = run, False
         self.queue, self.queued, self.reservations = deque(), deque(), deque()
-        self.messages.clear()  # what was taken before is deleted
+        for name, empty in EMPTY.items():
+            if not hasattr(self, name):
+                setattr(self, name, empty())
 
     def leave_work(self) -> None:
         """Stop the attempts that run, give slots back, cancel the timer."""

@@ -12,6 +12,7 @@ from romulus.core.record import Run, WorkerRow
 from .claiming import Claimer
 from .ending import end
 from .engine import Engine
+from .memory import Memory
 from .operations import Unserved
 from .patience import forever
 from .pause import pause
@@ -29,11 +30,12 @@ EXPIRE_EVERY = 60 * SECOND
 class Maintenance:
     """A sweep at a jittered interval, and notices of what other processes write."""
 
-    def __init__(self, engine: Engine, claimer: Claimer, strays: Strays) -> None:
-        self._engine, self._claimer, self._strays = engine, claimer, strays
+    def __init__(self, engine: Engine, claimer: Claimer, strays: Strays, memory: Memory) -> None:
+        self._engine, self._claimer, self._strays, self._memory = engine, claimer, strays, memory
         self._tasks: list[asyncio.Task[None]] = []
         self._others: list[WorkerRow] = []
         self._expire_at = self._strays_at = 0  # host's monotonic µs
+        self._left = 0  # runs that had left memory when what they had was last given back
         self._unserved = Unserved(engine)
 
     def start(self) -> None:
@@ -79,6 +81,13 @@ class Maintenance:
             pass
         self._expire_at = engine.host.monotonic() + EXPIRE_EVERY
 
+    async def give_memory_back(self) -> None:
+        """Give back to the system what many runs have freed, once few are in progress that could need it again."""
+        host, settings, memory = self._engine.host, self._engine.settings, self._memory
+        if memory.left - self._left >= settings.memory_back_after and len(memory.active) <= settings.memory_back_busy_max:
+            self._left = memory.left
+            await host.offload("memory", host.give_memory_back)
+
     async def _find_strays(self) -> None:
         engine = self._engine
         if engine.host.monotonic() >= self._strays_at:
@@ -98,6 +107,7 @@ class Maintenance:
         await self.expire()
         await self._find_strays()
         await self._unserved.look(self._others)
+        await self.give_memory_back()
         await pause(self._engine.host, int(self._engine.settings.sweep * (0.75 + 0.5 * self._engine.random01())))
 
     async def _listen(self) -> None:

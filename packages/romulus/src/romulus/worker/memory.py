@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import TypeAlias
 
 from romulus.core.machine import RunStatus
 from romulus.core.record import Run
 
 from .driver import RunDriver
+
+State: TypeAlias = tuple[int, int, int]
 
 
 class Memory:
@@ -15,8 +18,9 @@ class Memory:
 
     def __init__(self, cache_max: int) -> None:
         self.active: dict[int, RunDriver] = {}
+        self.left = 0  # runs that were in progress and no longer are
         self._cache_max = cache_max
-        self._parked: OrderedDict[int, RunDriver] = OrderedDict()
+        self._parked: OrderedDict[int, tuple[RunDriver, State]] = OrderedDict()
 
     def enter(self, driver: RunDriver) -> None:
         """Take note of a run in progress."""
@@ -26,27 +30,33 @@ class Memory:
         """Forget a run that is no longer in progress, or keep it while it is parked."""
         if self.active.get(driver.run.key) is driver:
             del self.active[driver.run.key]
+            self.left += 1
         if driver.run.status is RunStatus.WAITING and self._cache_max:
+            self._parked[driver.run.key] = driver, _state(driver.run)
             driver.rest()
-            self._parked[driver.run.key] = driver
             while self._parked and len(self._parked) + len(self.active) > self._cache_max:
-                self._parked.popitem(last=False)[1].instance.close()
+                self._parked.popitem(last=False)[1][0].instance.close()
         else:
             driver.instance.close()
 
     def parked(self, run: Run) -> RunDriver | None:
-        """Return the parked driver of a run if nothing has written to the run since; otherwise close it."""
-        driver = self._parked.pop(run.key, None)
+        """Return the parked driver of a run, under its new claim, if nothing has written to the run since; otherwise close it."""
+        driver, state = self._parked.pop(run.key, (None, None))
         if driver is None:
             return None
-        if _same(driver.run, run):
+        if state == _state(run):
+            driver.resume(run)
             return driver
         driver.instance.close()
         return None
 
+    def drivers(self) -> list[RunDriver]:
+        """Return all of them, those in progress first."""
+        return [*self.active.values(), *(driver for driver, _ in self._parked.values())]
+
     def clear(self) -> None:
         """Drop everything: nothing more is done in these runs' names."""
-        for driver in (*self.active.values(), *self._parked.values()):
+        for driver in self.drivers():
             driver.gone = False
             driver.drop()
         self.active.clear()
@@ -63,8 +73,8 @@ class Memory:
         return len(self._parked)
 
 
-def _same(known: Run, run: Run) -> bool:
-    """Return whether nothing was written to a run since it was *known*. After a failover that lost commits its row, or its key, may be one
+def _state(run: Run) -> State:
+    """Return what is another once anything was written to a run. After a failover that lost commits its row, or its key, may be one
     that has come as far in another way: only the transition's random ID tells.
     """
-    return known.revision == run.revision and known.generation_key == run.generation_key and known.last_transition == run.last_transition
+    return run.revision, run.generation_key, run.last_transition

@@ -38,6 +38,8 @@ class WorkerSettings:
     batch_max: int = 500  # transitions in one commit
     batch_bytes_max: int = 4 * 1024 * 1024
     cache_max: int = 500  # runs in memory, those in progress included, up to which parked ones stay
+    memory_back_after: int = 1_000  # runs that leave memory before what they had is given back to the system
+    memory_back_busy_max: int = 100  # runs in progress: with more of them it is needed again at once
     history_chunk: int = 2_000  # entries read and replayed before the loop breathes
     history_warn: int = 25_000  # entries of one generation
     history_max: int = 100_000  # entries of one generation: held at this

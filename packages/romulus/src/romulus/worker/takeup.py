@@ -52,7 +52,6 @@ def take_up(driver: RunDriver, record: Record) -> None:
 
 def resume(driver: RunDriver, record: Record) -> None:
     """Go on with a parked run that stayed in memory: nothing but the claim has changed."""
-    driver.resume(record.run)
     _arrivals(driver, record)
     driver.first_turn(Draft(driver.engine.next_transition_id()))
 

@@ -82,7 +82,7 @@ class Worker:
             self.engine, self.memory, self.loader.take, keep=self.loader.keep, loads=self.loader.loads, room=self._room
         )  # fmt: skip
         self.strays = Strays(self.engine, self.claimer, self._holds)
-        self.maintenance = Maintenance(self.engine, self.claimer, self.strays)
+        self.maintenance = Maintenance(self.engine, self.claimer, self.strays, self.memory)
         self._keeper: LeaseKeeper | None = None
         self._lease: Lease | None = None
         self._unlisten: Callable[[], object] = _nothing
@@ -199,12 +199,12 @@ class Worker:
 
     def let_go(self, driver: RunDriver) -> None:
         """Forget a run that is no longer in progress here."""
-        told = bool(driver.waits or driver.children or driver.operations or driver.pooled or driver.queue)
+        run, told = driver.run, bool(driver.waits or driver.children or driver.operations or driver.pooled or driver.queue)
         self.memory.leave(driver)
-        if told and driver.run.status is RunStatus.WAITING:
+        if told and run.status is RunStatus.WAITING:
             self.claimer.poke()
-        elif driver.run.status in (RunStatus.WAITING, RunStatus.PENDING):
-            self.claimer.due_at(driver.run.wake_at)
+        elif run.status in (RunStatus.WAITING, RunStatus.PENDING):
+            self.claimer.due_at(run.wake_at)
         self.claimer.room_made()
         self._freed.set()
 

@@ -104,6 +104,9 @@ class SimHost:
             return None
         return self._world.is_alive(identity.pid)
 
+    def give_memory_back(self) -> None:
+        """Do nothing: the memory is the simulation's."""
+
     def crash_point(self, name: str) -> None:
         """Let the world crash the process here."""
         self._check()

@@ -161,7 +161,7 @@ def _bury(world: World) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for worker in world.workers.values():
-            for driver in (*worker.memory.active.values(), *worker.memory._parked.values()):
+            for driver in worker.memory.drivers():
                 driver.instance.close()
         for process in loop.processes:
             for task in process.tasks:

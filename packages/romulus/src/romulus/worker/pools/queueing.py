@@ -57,7 +57,7 @@ def withdrawn(driver: RunDriver, draft: Draft, seq: int) -> None:
 def deliver(driver: RunDriver, draft: Draft, message: Message) -> None:
     """Take what is told of an attempt: its outcome is recorded, or another one is queued, or a person is needed."""
     told, seq = PoolTold.of(message.info), message.seq
-    wanted = told.generation == driver.generation.key and driver.pooled.get(seq) == told.number
+    wanted = told.generation == driver.run.generation_key and driver.pooled.get(seq) == told.number
     follows = _follows(driver, driver.instance.open[seq], message, told) if wanted else None  # may raise: nothing is taken then
     if message.key:
         draft.take(message.key)
