@@ -1,4 +1,4 @@
-"""Long histories and wide fan-outs: what a step costs late in a run, and many at once in one run."""
+"""Long histories and wide fan-outs: what a step costs late in a run, and many steps or children at once in one run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import romulus
 
 from .engine import run, working
 from .figure import Benchmark, Figure, Samples, at_most
-from .plan import Bench, Plan
-from .workflows import fan_out, in_a_row, stamped_row, stamps
+from .plan import SQLITE, Bench, Plan
+from .workflows import family, fan_out, in_a_row, stamped_row, stamps
 
 WINDOW = 5  # a window is a fifth of the run: a few slow commits must not decide
 FLAT_MAX = 1.25  # what still counts as flat: less than this is the disk's own drift
 FAN_OUT_MAX = 1.5
+CHILDREN_MAX_S = 15
 
 
 def long_run(bench: Bench) -> Samples:
@@ -48,6 +49,16 @@ async def _wide(bench: Bench) -> Samples:
         return {"fan_out": at_once / steps * 1e6, "fan_out.row": in_turn / steps * 1e6, "fan_out.ratio": at_once / in_turn}
 
 
+def many_children(bench: Bench) -> Samples:
+    """Start many children of one run at once, from its start to its result."""
+    return {"children": run(bench.plan, _family(bench))}
+
+
+async def _family(bench: Bench) -> float:
+    async with working(bench.url(), bench.plan.concurrency) as client:
+        return await _took(client, family, bench.plan.children)
+
+
 async def _took(client: romulus.AsyncClient, workflow: romulus.Workflow[[int], Any], steps: int) -> float:
     started = time.perf_counter()
     await (await client.start(workflow, steps)).result()
@@ -71,5 +82,11 @@ def _fan_out(plan: Plan) -> tuple[Figure, ...]:
     )
 
 
+def _children(plan: Plan) -> tuple[Figure, ...]:
+    targets = (at_most(CHILDREN_MAX_S, "s"),) if plan.store == SQLITE else ()
+    return (Figure("children", f"one run, {plan.children:,} children of one step at once: start to result", "s", None, targets),)
+
+
 FLAT = Benchmark("flat", _flat, long_run)
 FAN_OUT = Benchmark("fan-out", _fan_out, wide_run)
+CHILDREN = Benchmark("children", _children, many_children)

@@ -38,7 +38,8 @@ class Plan:
     due_rows: int = 1_000_000  # timers that became due while nobody worked
     claims: int = 200
     flat_steps: int = 20_000  # RB-35
-    fan_out: int = 10_000
+    fan_out: int = 10_000  # steps
+    children: int = 10_000
     unknown: int = 10_000  # operations
     writers: int = 4  # processes, for lease renewal
     writing_s: float = 20.0
@@ -48,8 +49,8 @@ class Plan:
 QUICK = Plan(
     batches=1, appends=50, commits=((1, 20), (10, 10), (100, 5), (1_000, 2)), runs=10, steps=3, one_step_runs=20, single_runs=10,
     steps_in_a_row=20, histories=(20, 40), parked_runs=50, events=5, sleeping_runs=100, parked_rows=(10, 1_000), claims=10,
-    flat_steps=100, fan_out=50, unknown=100, writers=2, writing_s=2.0, finished_rows=2_000, taken_rows=200, idle_workers=2, idle_s=2.0,
-    worn_steps=100, journal_rows=2_000, due_rows=300,
+    flat_steps=100, fan_out=50, children=50, unknown=100, writers=2, writing_s=2.0, finished_rows=2_000, taken_rows=200, idle_workers=2,
+    idle_s=2.0, worn_steps=100, journal_rows=2_000, due_rows=300,
 )  # fmt: skip
 
 

@@ -91,6 +91,11 @@ async def fan_out(steps: int) -> int:
 
 
 @romulus.workflow
+async def family(children: int) -> int:
+    return len(await asyncio.gather(*(in_a_row(1) for _ in range(children))))
+
+
+@romulus.workflow
 async def marked(steps: int) -> int:
     for i in range(steps):
         await trivial(i)
@@ -115,4 +120,4 @@ async def sleeping() -> None:
     await asyncio.sleep(DAY_S)
 
 
-WORKFLOWS = (in_a_row, stamped_row, fan_out, marked, parked, resumed, sleeping, writes_in_a_row, lost_writes)
+WORKFLOWS = (in_a_row, stamped_row, fan_out, family, marked, parked, resumed, sleeping, writes_in_a_row, lost_writes)
