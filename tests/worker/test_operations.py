@@ -194,7 +194,10 @@ async def test_not_found_is_believed_only_when_every_send_must_have_left(tmp_pat
         assert [attempt for _, attempt in provider.sends] == [1, 2]
 
 
-@pytest.mark.parametrize("answer", [Unknown("starting up"), LookupError("down")])
+UNANSWERED = [Unknown("starting up"), Unknown("starting up \x00\ud800"), Unknown("starting up" * 10**6), LookupError("down")]
+
+
+@pytest.mark.parametrize("answer", UNANSWERED, ids=["words", "no text", "many words", "raised"])
 async def test_a_lookup_without_an_answer_is_asked_again_and_then_a_person_is(tmp_path: Path, answer: Any) -> None:
     provider.behaviour, provider.lookups = ["lost after"], [answer] * 3
     async with world(tmp_path, update) as here:
@@ -202,7 +205,12 @@ async def test_a_lookup_without_an_answer_is_asked_again_and_then_a_person_is(tm
         await here.client.start(update.options(id="u"), "lookup")
         seen = await here.until("u", RunStatus.HELD)
         assert provider.asked == 3
-        assert ("starting up" if isinstance(answer, Unknown) else "down") in (seen.hold_reason or "")
+        said = "starting up" if isinstance(answer, Unknown) else "down"
+        assert said in (seen.hold_reason or "")[:3_000]
+        assert len(seen.hold_reason or "") < 3_000
+        (operation,) = await here.client.operations()
+        looks = [line for line in (await here.client.operation(operation.id)).history if line.kind == "lookup: unknown"]
+        assert [said in line.detail["reason"] for line in looks] == [True] * 3
 
 
 async def test_a_lookup_that_stays_silent_falls_back_to_the_key(tmp_path: Path) -> None:

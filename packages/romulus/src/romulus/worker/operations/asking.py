@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from typing import Any
+import json
+from typing import Any, Final
 
 from romulus.authoring.current import Attempt, attempt_var
 from romulus.authoring.operation import Operation
@@ -16,9 +17,11 @@ from romulus.core.errors import RomulusError, SerializationError
 from romulus.core.failures import describe_failure, dump_failure
 from romulus.core.info import RunInfo
 from romulus.core.operations import Applied, NotApplied, OperationRow, Report, ReportKind, Step, Unknown, after_silence, why_stuck
+from romulus.core.text import escaped
 from romulus.worker.engine import Engine
 
 K = ReportKind
+WHY_MAX_CHARS: Final = 2_000  # of what a lookup says
 
 
 def operation_of(row: OperationRow) -> Operation:
@@ -87,13 +90,17 @@ class Asker:
     def silence(self, row: OperationRow, spec: OperationSpec, why: str, failure: bytes = b"") -> Report:
         """Return what follows where no answer came: another lookup later, a send under the key, or a person."""
         engine, retry = self._engine, spec.lookup_retry
-        now, looks = engine.store.estimated_now(), row.looks + 1
+        now, looks, why = engine.store.estimated_now(), row.looks + 1, why[:WHY_MAX_CHARS]
         note = engine.registry.vault.seal_failure(failure, f"the failure of the lookup of operation {row.name!r}") if failure else b""
         if retry.max_attempts is None or looks < retry.max_attempts:
             return self._report(row, K.LOOKED_UNKNOWN, retry_at=now + retry.delay(looks, engine.random01()), why=why, note=note)
         if after_silence(row, now, spec.retry.max_attempts) is Step.KEY:
-            return self._report(row, K.KEY, retry_at=now, note=note)
-        return self._report(row, K.LOOKED_UNKNOWN, why=f"{why} (asked {looks} times), and {why_stuck(row.protocol, row.sends)}", note=note)
+            return self._report(row, K.KEY, retry_at=now, why=why, note=note)
+        words = f"{why} (asked {looks} times), and {why_stuck(row.protocol, row.sends)}"
+        return self._report(row, K.LOOKED_UNKNOWN, why=words, note=note)
 
-    def _report(self, row: OperationRow, kind: ReportKind, **more: Any) -> Report:
-        return Report(row.namespace, row.id, kind, self._engine.owner.id, row.fence, **more)
+    def _report(self, row: OperationRow, kind: ReportKind, *, why: str = "", **more: Any) -> Report:
+        """Return the report; *why*, of which the user's code may have written a part, is for the history and the reason of a hold."""
+        said = escaped(why)
+        detail = json.dumps({"reason": said}, ensure_ascii=False) if said else "{}"
+        return Report(row.namespace, row.id, kind, self._engine.owner.id, row.fence, why=said, detail=detail, **more)
