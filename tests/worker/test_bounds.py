@@ -54,6 +54,40 @@ async def fans_out(steps: int) -> list[str]:
     return list(await asyncio.gather(*(gated(str(number)) for number in range(steps))))
 
 
+@romulus.workflow
+async def gives_up_what_is_queued() -> str:
+    first, second = asyncio.create_task(gated("first")), asyncio.create_task(gated("second"))
+    third = asyncio.create_task(noted("third"))
+    await romulus.wait_for_event("go", correlation_id="c", type=str)
+    second.cancel()
+    return await first + await third
+
+
+async def test_a_step_given_up_while_it_waits_for_a_slot_never_begins(tmp_path: Path) -> None:
+    async with world(tmp_path, gives_up_what_is_queued) as w:
+        worker = await w.worker(concurrency=1)
+        handle = await w.client.start(gives_up_what_is_queued)
+        await eventually(lambda: CALLS == ["first"])
+        await w.client.send_event("go", "now", correlation_id="c")
+        await eventually(lambda: bool(w.rows("SELECT 1 FROM journal WHERE kind = 'wait'")))
+        GATE.set()
+        assert await handle.result(timeout=20) == "firstthird"
+        assert CALLS == ["first", "third"]
+        await eventually(lambda: worker.engine.slots.used == 0)
+
+
+async def test_a_run_that_waits_for_a_slot_is_told_when_one_is_given_back(tmp_path: Path) -> None:
+    async with world(tmp_path, waits) as w:
+        worker = await w.worker(concurrency=1, lease=3_600_000_000)  # it looks of its own accord after a quarter of that
+        first = await w.client.start(waits, "a")
+        await eventually(lambda: CALLS == ["a"])
+        second = await w.client.start(waits, "b")
+        await eventually(lambda: len(worker.memory.active) == 2)
+        GATE.set()
+        assert [await first.result(timeout=20), await second.result(timeout=20)] == ["a", "b"]
+        await eventually(lambda: worker.engine.slots.used == 0)
+
+
 async def test_a_run_is_warned_of_once_and_held_at_the_historys_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with world(tmp_path, goes_on) as w:
         await w.worker(history_warn=3, history_max=5)

@@ -263,6 +263,18 @@ async def test_a_worker_is_told_of_wakes_of_its_own_runs_only(store: Store, host
     assert (await claim(store, "w2")).wakes
 
 
+async def test_a_claim_that_wakes_parked_runs_keeps_the_wakes_of_runs_that_others_own(store: Store, host: MovableHost) -> None:
+    parked = await claimed(store, host, "parked", "w1")
+    await store.apply([park(parked)])
+    await claimed(store, host, "mine", "w2")
+    for run_id in ("parked", "mine"):
+        await store.change("default", run_id, lambda run, _, now: request_cancel(run, "", now))
+
+    assert await ids(store) == ["parked"]
+    assert [record.run.id for record in await store.pulse("w2")] == ["mine"]
+    assert await store.pulse("w2") == []
+
+
 async def test_runs_that_lost_claims_too_often_are_claimed_alone_only(store: Store, host: MovableHost) -> None:
     await start(store, "bad")
     for n in range(3):

@@ -169,6 +169,30 @@ async def test_reclaiming_takes_a_new_fence_and_voids_the_old_one(store: Store, 
     assert await store.apply([advance(anew, entry(0))]) == [APPLIED]
 
 
+async def test_reclaiming_a_run_touches_no_other_of_the_same_claim(store: Store, host: MovableHost) -> None:
+    (await register(store, host)).close()
+    await start(store, "r1", "r2")
+    first, second = (await claim(store)).records
+    assert first.run.fence == second.run.fence
+    anew = await store.reclaim(first.run.key, "w1", first.run.fence)
+    assert anew is not None
+    assert anew.run.id == "r1"
+    assert await store.apply([advance(second, entry(0))]) == [APPLIED]
+
+
+async def test_reclaiming_raises_the_fence_above_the_one_before_and_the_store_clock(store: Store, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    host.advance(SECOND)
+    before = await store.now()
+    later = await store.reclaim(record.run.key, "w1", record.run.fence)
+    assert later is not None
+    assert later.run.fence >= before
+    host.advance(-50 * 3600 * SECOND)  # by more than a day: it is believed
+    earlier = await store.reclaim(record.run.key, "w1", later.run.fence)
+    assert earlier is not None
+    assert earlier.run.fence == later.run.fence + 1
+
+
 async def test_only_the_owner_can_reclaim(store: Store, host: MovableHost) -> None:
     record = await claimed(store, host)
 
