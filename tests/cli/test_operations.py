@@ -77,7 +77,10 @@ def test_not_applied_has_it_sent_again_under_the_same_id(held: str) -> None:
 
 
 def test_give_up_raises_in_the_workflow(held: str) -> None:
+    assert "held because" in romulus_here("operations", "show", held).out
     assert resolve("give-up", held) == 0
+    shown = romulus_here("operations", "show", held).out
+    assert ("given up because" in shown, "held because" in shown) == (True, False)
     with pytest.raises(romulus.RunFailed, match="OperationAbandoned"):
         finish()
 

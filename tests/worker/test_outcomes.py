@@ -194,6 +194,7 @@ async def test_a_run_that_nothing_can_wake_is_held_with_what_it_awaits(tmp_path:
         held = await w.until("r", "held")
     assert held.hold_reason is not None
     assert "nothing can wake this run" in held.hold_reason
+    assert held.hold_reason.endswith("then `romulus runs release`, or cancel the run")
 
 
 async def test_a_cancelled_run_cleans_up_durably_and_ends_cancelled(tmp_path: Path) -> None:

@@ -453,7 +453,7 @@ async def test_an_outcome_that_cannot_be_recorded_at_all_counts_as_a_lost_attemp
         GATES["store"].set()
         held = await w.until("r", "held")
         assert held.hold_reason is not None
-        assert "cannot be committed: a defect" in held.hold_reason
+        assert "cannot be committed: a defect; mend the cause, then `romulus runs release`" in held.hold_reason
         monkeypatch.undo()
 
         await handle.release()

@@ -133,7 +133,7 @@ def _print(found: OperationDescription) -> None:
         "operation": each.id, "name": each.name, "state": each.state, "run": each.run_id, "arguments": brief(found.arguments),
         "sends": each.sends, "first sent": each.first_sent_at, "may leave until": found.may_leave_until, "next look": each.due,
         "idempotency key": "honoured" if each.idempotent else "not honoured", "lookup": "yes" if each.has_lookup else "none",
-        "pool": each.pool, "held": each.hold_reason, "ended": each.ended_at,
+        "pool": each.pool, "given up because" if each.ended_at else "held because": each.hold_reason, "ended": each.ended_at,
     })  # fmt: skip
     if found.history:
         print_table(found.history, HISTORY, "history")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .driver import RunDriver
 
 log = logging.getLogger("romulus.worker")
+MEND = "mend the cause, then `romulus runs release`"
 HELD = (ActivationTimeout, Mismatch, Undecodable)  # what an advance can end with that no code of the run may see
 
 
@@ -58,12 +59,12 @@ def unforeseen(driver: RunDriver, draft: Draft, error: Exception) -> Transition:
     words = f"{type(error).__name__}: {error}"
     if not isinstance(error, SerializationError):  # which is of the App's codec
         log.error("run %r cannot go on: %s", driver.run.id, words, exc_info=error)
-    return held(driver, draft, HoldKind.COMMIT, f"what the run did next cannot be committed: {words}")
+    return held(driver, draft, HoldKind.COMMIT, f"what the run did next cannot be committed: {words}; {MEND}")
 
 
 def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error: str) -> Transition:
     """Return what to write instead of a transition that alone makes the store raise: its outcomes, else the hold alone."""
-    reason = f"what the run did next cannot be committed: {error}"
+    reason = f"what the run did next cannot be committed: {error}; {MEND}"
     again = Draft(driver.engine.next_transition_id())
     if transition.change is Change.HOLD:
         return _hold(driver, again, HoldKind.COMMIT, reason, driver.run.armed)  # what cannot be recorded counts as lost
@@ -93,5 +94,6 @@ def history_limit(driver: RunDriver) -> str:
 
 
 def deadlock(driver: RunDriver) -> str:
-    """Return the words of a deadlock: what each task awaits."""
-    return "nothing can wake this run any more: " + "; ".join(driver.instance.awaiting())
+    """Return the words of a deadlock: what each task awaits, and what can be done."""
+    awaited = "; ".join(driver.instance.awaiting())
+    return f"nothing can wake this run any more: {awaited}. Deploy the mended code, then `romulus runs release`, or cancel the run"

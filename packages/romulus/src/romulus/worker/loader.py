@@ -103,7 +103,7 @@ class Loader:
     def _failed(self, driver: RunDriver, error: Exception) -> None:
         """Hold a run that a defect keeps from being taken up: it would be claimed for good and go no further."""
         log.error("run %r cannot be taken up", driver.run.id, exc_info=error)
-        driver.hold(HoldKind.COMMIT, f"it could not be taken up: {type(error).__name__}: {error}")
+        driver.hold(HoldKind.COMMIT, f"it could not be taken up: {type(error).__name__}: {error}; {holding.MEND}")
 
     def _take_up(self, driver: RunDriver, record: Record) -> None:
         try:
