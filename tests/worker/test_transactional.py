@@ -51,6 +51,15 @@ async def mixed() -> None:
         await asyncio.gather(book(f"a{turn}"), book(f"b{turn}"), *(quick(number) for number in range(10)))
 
 
+@romulus.workflow
+async def gives_one_up() -> str:
+    first, second = asyncio.create_task(book("a")), asyncio.create_task(book("b"))
+    await first
+    second.cancel()
+    await quick(1)
+    return await book("c")
+
+
 @romulus.step(transaction=True, timeout=10)
 async def times_out_itself() -> None:
     raise TimeoutError("mine")
@@ -182,3 +191,12 @@ async def test_a_run_with_transactional_steps_beside_many_others_has_one_transit
         await (await w.client.start(mixed)).result(timeout=20)
         assert w.rows("SELECT count(*) FROM evidence") == [(0,)]
         assert len(BEGUN) == 10
+
+
+async def test_a_transactional_step_given_up_while_it_waits_for_its_turn_keeps_nobody_out(tmp_path: Path) -> None:
+    async with world(tmp_path, gives_one_up) as w:
+        w.make_table("id TEXT")
+        worker = await w.worker()
+        assert await (await w.client.start(gives_one_up)).result(timeout=20) == "c"
+        assert w.rows("SELECT id FROM bookings") == [("a",), ("c",)]
+        await eventually(lambda: worker.engine.slots.used == 0)

@@ -318,6 +318,23 @@ async def test_runs_held_for_their_code_are_tried_again_by_code_they_have_not_ex
     assert (record.run.id, record.run.hold_kind, record.run.hold_reason) == ("r0", "", "")
 
 
+@pytest.mark.parametrize("other", [{"namespace": "elsewhere"}, {"workflow": "refund"}, {"version": "2"}])
+async def test_runs_held_for_their_code_wait_for_their_own_workflow_version_and_namespace(
+    store: Store, host: MovableHost, w1: str, other: dict[str, str]
+) -> None:
+    its = {"namespace": "default", "workflow": "order", "version": "1"} | other
+    serves = [(its["workflow"], its["version"], "3.11:here")]
+    await start(store, "theirs", **other)
+    (await register(store, host, "w2", namespace=its["namespace"])).close()
+    (theirs,) = (await claim(store, "w2", namespace=its["namespace"], serves=serves)).records
+    ours = await claimed(store, host, "ours", "w3")
+    for record in (theirs, ours):
+        await store.apply([advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.CODE, "why"))])
+
+    assert await store.reopen_held("default", [("order", "1", "3.11:new")], PENDING) == 1
+    assert ((await again(store, theirs)).run.status, (await again(store, ours)).run.status) == (HELD, PENDING)
+
+
 async def test_a_cancel_of_a_parked_run_makes_it_due(store: Store, host: MovableHost, w1: str) -> None:
     record = await claimed(store, host, owner="w2")
     await store.apply([park(record)])

@@ -63,6 +63,21 @@ async def test_runs_of_a_dead_worker_are_freed_under_a_higher_fence(store: Store
     assert [r.run.id for r in (await claim(store, "w2")).records] == ["r1"]
 
 
+async def test_freeing_raises_the_fence_above_the_one_before_and_the_store_clock(store: Store, host: MovableHost) -> None:
+    record = await claimed(store, host)
+    host.advance(2 * LEASE)
+    before = await store.now()
+    await store.sweep(10, PENDING)
+    assert (await again(store, record)).run.fence >= before
+
+    (await register(store, host, "w2")).close()
+    (anew,) = (await claim(store, "w2")).records
+    host.advance(-50 * 3600 * SECOND)  # by more than a day: it is believed
+    await store.mark_dead("w2")
+    await store.sweep(10, PENDING)
+    assert (await again(store, record)).run.fence == anew.run.fence + 1
+
+
 async def test_a_lease_of_a_process_that_is_gone_is_over_at_once(store: Store, host: MovableHost) -> None:
     await store.register(worker(host, "w1", pid_start="1"), LEASE)
 
