@@ -8,7 +8,7 @@ from random import Random
 from typing import Any, Final, LiteralString
 
 from romulus.core.errors import OperationConflict
-from romulus.core.machine import TERMINAL, RunStatus
+from romulus.core.machine import RunStatus
 from romulus.core.operations import SETTLED, Applied, GiveUp, NotApplied
 from romulus.core.record import HoldKind
 from romulus.worker.settings import SECOND
@@ -71,9 +71,8 @@ class Reviewing(Stage):
         return max(sent, default=0) + SURE_AFTER < self.world.loop.now and not any(p.stalled_until > 0 for p in self.living())
 
     def done(self) -> bool:
-        """Return whether every run has ended and every operation is settled."""
-        ended = all(self.status(run) in TERMINAL for run in self.people.runs.values())
-        return ended and all(state in SETTLED for _, state, _ in self.operations())
+        """Return whether every run has ended, children too, and every operation is settled."""
+        return super().done() and all(state in SETTLED for _, state, _ in self.operations())
 
     def operations(self) -> list[tuple[str, str, int]]:
         """Return (ID, state, last change) of every operation that is stored."""
