@@ -126,6 +126,29 @@ async def test_a_listing_says_who_is_live(store: Store, host: MovableHost) -> No
     assert await store.workers("other") == []
 
 
+async def test_a_live_worker_stays_registered_however_long_it_has_not_renewed(store: Store, host: MovableHost) -> None:
+    lease = await store.register(worker(host, "asleep"), 48 * 3600 * SECOND)
+    (await register(store, host, "over")).close()
+    host.advance(25 * 3600 * SECOND)
+
+    assert list((await store.sweep(10, PENDING)).dead) == ["over"]
+    assert [(w.id, w.status) for w in await store.workers("default")] == [("asleep", "live")]
+    assert lease.renew()
+    lease.close()
+
+
+async def test_a_dead_worker_stays_in_the_listing_while_a_run_is_still_in_its_name(store: Store, host: MovableHost) -> None:
+    (await register(store, host, "old")).close()
+    await start(store, "r1", "r2")
+    await claim(store, "old")
+    host.advance(25 * 3600 * SECOND)
+
+    assert (await store.sweep(1, PENDING)).runs == 1
+    assert [w.id for w in await store.workers("default")] == ["old"]
+    assert (await store.sweep(1, PENDING)).runs == 1
+    assert await store.workers("default") == []
+
+
 async def test_dead_workers_leave_the_listing_after_a_day(store: Store, host: MovableHost) -> None:
     (await register(store, host, "old")).close()
     await store.mark_dead("old")

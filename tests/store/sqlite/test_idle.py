@@ -1,0 +1,55 @@
+"""Looking for work takes no lock while there is none: an idle worker keeps nobody from writing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from romulus.core.machine import Change
+from romulus.core.operations import OperationState
+from romulus.core.record import HoldKind
+from romulus.core.requests import request_cancel
+from romulus.store import open_store
+from romulus.store.contract import OperationsServed, Store
+from tests.store.kit import HELD, LEASE, PENDING, MovableHost, advance, again, claim, claimed, park, register
+
+SERVED = OperationsServed(["default"], ["charge"], ["charge"])
+LOOKS: dict[str, Callable[[Store], Awaitable[Any]]] = {
+    "for runs": lambda store: claim(store, match_max=100),
+    "for runs alone": lambda store: claim(store, alone=True),
+    "for wakes": lambda store: store.pulse("w1"),
+    "for matches": lambda store: store.match(100),
+    "for children": lambda store: store.close_children(100, None),  # type: ignore[arg-type]
+    "for dead workers": lambda store: store.sweep(100, PENDING),
+    "for held runs": lambda store: store.reopen_held("default", [("order", "1", "3.11:here")], PENDING),
+    "in pools": lambda store: store.take_pool("w1", "default", ["gpu"], ["charge"], 100, LEASE),
+    "for lost attempts": lambda store: store.lose_pool(100),
+    "for operations": lambda store: store.take_operations("w1", "default", SERVED, 100, OperationState.UNKNOWN),
+    "for queued operations": lambda store: store.take_queued("w1", "default", SERVED, 100),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+async def test_a_look_takes_no_lock_while_nothing_is_there_for_its_worker(tmp_path: Path, host: MovableHost, look: str) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'store.db'}", host)
+    await store.open()
+    (await register(store, host, "dead")).close()
+    await store.mark_dead("dead")
+    parked, held = await claimed(store, host, "parked", "w2"), await claimed(store, host, "held", "w3")
+    await store.apply([park(parked), advance(held, change=Change.HOLD, status=HELD, hold=(HoldKind.CODE, "why"), excluded="3.11:here")])
+    others = await claimed(store, host, "another's", "w4")
+    await store.change("default", others.run.id, lambda run, _, now: request_cancel(run, "", now))
+    await claimed(store, host, "its own", "w1")
+    points: list[str] = []
+    host.at_point = points.append
+
+    await LOOKS[look](store)
+
+    host.at_point = None
+    assert points
+    assert "sqlite.begin" not in points
+    assert (await again(store, parked)).run.owner is None
+    await store.close()
