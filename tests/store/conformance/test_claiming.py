@@ -22,12 +22,15 @@ from tests.store.kit import (
     claim,
     claimed,
     entry,
+    event,
     free,
     new_run,
     park,
+    parked,
     register,
     start,
     succeed,
+    wait,
 )  # fmt: skip
 
 HOUR = 3600 * SECOND
@@ -263,16 +266,29 @@ async def test_a_worker_is_told_of_wakes_of_its_own_runs_only(store: Store, host
     assert (await claim(store, "w2")).wakes
 
 
-async def test_a_claim_that_wakes_parked_runs_keeps_the_wakes_of_runs_that_others_own(store: Store, host: MovableHost) -> None:
-    parked = await claimed(store, host, "parked", "w1")
-    await store.apply([park(parked)])
+async def test_a_claim_that_wakes_parked_runs_keeps_the_wakes_of_runs_that_others_own(store: Store, host: MovableHost, w1: str) -> None:
+    await parked(store, host, "parked", wait())
     await claimed(store, host, "mine", "w2")
-    for run_id in ("parked", "mine"):
-        await store.change("default", run_id, lambda run, _, now: request_cancel(run, "", now))
+    await store.change("default", "mine", lambda run, _, now: request_cancel(run, "", now))
+    await store.send([event("e1")])
+    await store.match(100)
 
     assert await ids(store) == ["parked"]
     assert [record.run.id for record in await store.pulse("w2")] == ["mine"]
     assert await store.pulse("w2") == []
+
+
+async def test_a_run_parks_whatever_has_come_for_others(store: Store, host: MovableHost, w1: str) -> None:
+    other = await claimed(store, host, "other", "w2")
+    await store.apply([advance(other, opens=[wait()])])
+    await store.send([event("e1")])
+    await store.match(100)
+    record = await claimed(store, host, "r1", "w3")
+
+    await store.apply([park(record)])
+
+    assert (await again(store, record)).run.wake_at is None
+    assert await ids(store) == []
 
 
 async def test_runs_that_lost_claims_too_often_are_claimed_alone_only(store: Store, host: MovableHost) -> None:
@@ -347,7 +363,6 @@ async def test_a_cancel_of_a_parked_run_makes_it_due(store: Store, host: Movable
 
 async def test_a_claim_comes_with_attempts_and_waits(store: Store, host: MovableHost, w1: str) -> None:
     from romulus.core.record import AttemptRow
-    from tests.store.kit import wait
 
     row = AttemptRow(4, "aa", 2, 1, 1, 9, b"\x00boom", b"beat")
     record = await claimed(store, host, owner="w2")

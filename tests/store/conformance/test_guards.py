@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from romulus.core.record import AttemptRow
 from romulus.core.requests import request_cancel
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import Evidence, Store
@@ -156,6 +157,20 @@ async def test_a_claim_that_was_taken_over_cannot_write(store: Store, host: Mova
     stale = make(record)
 
     assert await store.apply([stale]) == [REFUSED]
+
+
+async def test_what_a_transition_settles_and_sets_is_its_own_runs(store: Store, host: MovableHost) -> None:
+    one, two = await claimed(store, host, "r1", "w1"), await claimed(store, host, "r2", "w2")
+    rows = [AttemptRow(seq, "aa", 1, 1, 0, 9, b"boom", b"") for seq in (4, 5)]
+    for record in (one, two):
+        await store.apply([advance(record, attempts=rows, attributes='{"run":"its"}')])
+    one, two = await again(store, one), await again(store, two)
+
+    assert await store.apply([advance(one, entry(0), settled=[4], attributes='{"run":"one"}')]) == [APPLIED]
+
+    after = await again(store, one), await again(store, two)
+    assert [[row.seq for row in record.attempts] for record in after] == [[5], [4, 5]]
+    assert [record.run.attributes for record in after] == ['{"run":"one"}', '{"run":"its"}']
 
 
 async def test_reclaiming_takes_a_new_fence_and_voids_the_old_one(store: Store, host: MovableHost) -> None:
