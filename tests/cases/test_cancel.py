@@ -9,9 +9,9 @@ import pytest
 import romulus
 from tests.cases.apps.chains import chain
 from tests.cases.apps.waits import backs_off, finishes
-from tests.processes.stage import FULL, Stage
+from tests.processes.stage import FULL, Stage, on_both_stores
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, on_both_stores]
 APP = "tests.cases.apps.waits:app"
 
 

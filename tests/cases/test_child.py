@@ -8,9 +8,9 @@ import pytest
 
 import romulus
 from tests.cases.apps.families import awaits, family, starts_last
-from tests.processes.stage import FULL, Stage
+from tests.processes.stage import FULL, Stage, on_both_stores
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, on_both_stores]
 APP = "tests.cases.apps.families:app"
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import romulus
 from tests.cases.apps.waits import impatient, race, two_waits, waits
-from tests.processes.stage import FULL, Stage
+from tests.processes.stage import FULL, Stage, on_both_stores
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, on_both_stores]
 APP = "tests.cases.apps.waits:app"
 LOSERS = ("timer", "wait", "crash")
 
@@ -59,10 +59,8 @@ async def test_parallel_waits_get_their_own_answers_in_whatever_order_they_come(
             await client.send_event("answer", f"a of {run}", correlation_id=f"{run}/A")
 
     await answer(stage.client, "single")
-    with stage.database() as database:
-        database.execute("BEGIN IMMEDIATE")
-        await answer(stage.client.using(database), "together")
-        database.execute("COMMIT")
+    async with stage.transaction() as transaction:
+        await answer(stage.client.using(transaction), "together")
     for run in runs[:10]:
         await stage.status(run, "succeeded")
     worker.kill()

@@ -7,11 +7,14 @@ from typing import Any
 from tests.postgres.server import Database
 
 VIEWS = (
-    "CREATE TEMP VIEW events AS SELECT e.id, d.event, d.run, d.how AS state FROM dealt d JOIN romulus.events e ON e.arrival = d.event",
+    (
+        "CREATE TEMP VIEW events AS SELECT e.id, d.event, d.run, coalesce(d.how, 'unmatched') AS state "
+        "FROM romulus.events e LEFT JOIN dealt d ON d.event = e.arrival"
+    ),
     "CREATE TEMP VIEW runs AS SELECT *, (key << 24) | generation AS generation_key FROM romulus.runs",
     (
         "CREATE TEMP VIEW journal AS SELECT (run << 24) | generation AS generation, position, kind, seq, name, attempt, transition, fence, "
-        "at FROM romulus.journal"
+        "at, body, info, digest FROM romulus.journal"
     ),
     "CREATE TEMP VIEW attempts AS SELECT run, (run << 24) | generation AS generation, seq, number, failures, losses FROM romulus.attempts",
 )

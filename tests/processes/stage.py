@@ -11,11 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
 import apsw
+import asyncpg
 import pytest
 
 import romulus
@@ -97,6 +98,14 @@ class File:
         finally:
             connection.close()
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[apsw.Connection]:
+        """Give a connection in a transaction of its own, committed at the end."""
+        with self.connection() as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+
     def lets_others_write(self) -> bool:
         """Return whether nobody holds the file's lock."""
         with self.connection() as connection:
@@ -107,6 +116,12 @@ class File:
                 return False
             connection.execute("ROLLBACK")
         return True
+
+    def size(self) -> int:
+        """Return the bytes of all that is stored."""
+        with self.connection() as connection:
+            found: Any = connection.execute("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").fetchall()
+        return int(found[0][0])
 
     def sound(self) -> bool:
         """Return whether the file is whole."""
@@ -124,9 +139,27 @@ class Tables:
         """Give a connection in which the tables have the names and columns of SQLite's."""
         return Inspection(self._database)
 
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[asyncpg.Connection]:
+        """Give a connection in a transaction of its own, committed at the end."""
+        connection: asyncpg.Connection = await asyncpg.connect(self.url)
+        try:
+            async with connection.transaction():
+                yield connection
+        finally:
+            await connection.close()
+
     def lets_others_write(self) -> bool:
         """A process that is frozen in a transaction holds a few rows, and not for long."""
         return True
+
+    def size(self) -> int:
+        """Return the bytes of all that is stored."""
+        with self.connection() as connection:
+            found = connection.execute(
+                "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'romulus'::regnamespace AND relkind = 'r'"
+            )
+            return int(found.fetchone()[0])
 
     def sound(self) -> bool:
         """The server sees to that."""
@@ -233,6 +266,10 @@ class Stage:
         with self.database() as connection:
             found: list[tuple[Any, ...]] = connection.execute(sql, bindings).fetchall()
             return found
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """Give a connection in a transaction, as an application has one."""
+        return self.store.transaction()
 
     def database(self) -> AbstractContextManager[Any]:
         """Give a connection to the store."""
