@@ -71,3 +71,17 @@ async def starts(c: romulus.AsyncClient) -> None:
 def begins(c: romulus.Client) -> None:
     reveal_type(c.start(kw_2, "1"))  # reveals: Handle[None]
     c.start(kw_2, "1", "2")  # refused: arg-type reportArgumentType
+
+
+class Sealed:
+    """A codec whose parameters have names of their own."""
+
+    def encode(self, value: bytes) -> bytes:
+        return value[::-1]
+
+    def decode(self, stored: bytes) -> bytes:
+        return stored[::-1]
+
+
+romulus.App(workflows=[kw], codec=Sealed())
+romulus.App(workflows=[kw], codec=write)  # refused: arg-type reportArgumentType

@@ -11,11 +11,11 @@ from .failures import cut_failure
 class Codec(Protocol):
     """What `App(codec=)` takes: turns every stored value into other bytes and back."""
 
-    def encode(self, data: bytes) -> bytes:
+    def encode(self, data: bytes, /) -> bytes:
         """Return what is stored for *data*."""
         ...
 
-    def decode(self, data: bytes) -> bytes:
+    def decode(self, data: bytes, /) -> bytes:
         """Return what `encode` was given. Raises whatever it likes where it cannot: the run is then held."""
         ...
 
