@@ -204,6 +204,23 @@ async def test_every_shared_wait_gets_the_event(store: Store, host: MovableHost)
     assert [deposits(await again(store, record)) for record in records] == [["e1"]] * 3
 
 
+@pytest.mark.parametrize("how", [Closing.CONSUMED, Closing.BAD])
+async def test_what_one_wait_does_with_a_shared_event_touches_no_other_wait(store: Store, host: MovableHost, how: Closing) -> None:
+    first = await waiting(store, host, wait(1, shared=True), wait(2, shared=True), run_id="r1")
+    second = await waiting(store, host, wait(1, shared=True), run_id="r2")
+    await store.send([event("e1")])
+    first, second = await matched(store, first), await again(store, second)
+    arrived = arrival(second)
+    assert [w.deposit is not None and w.deposit.event == arrived for w in first.waits] == [True, True]
+
+    assert await store.apply([advance(first, closes=[close(1, how, arrived)])]) == [Verdict.APPLIED]
+
+    first, second = await again(store, first), await again(store, second)
+    kept = {w.seq: w.deposit is not None for w in first.waits}
+    assert kept == ({2: True} if how is Closing.CONSUMED else {1: False, 2: True})
+    assert arrival(second) == arrived
+
+
 async def test_a_shared_event_goes_back_only_when_no_other_wait_has_it(store: Store, host: MovableHost) -> None:
     first, second = [await waiting(store, host, wait(shared=True), run_id=f"r{n}") for n in range(2)]
     await store.send([event("e1")])

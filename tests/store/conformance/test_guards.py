@@ -159,6 +159,14 @@ async def test_a_claim_that_was_taken_over_cannot_write(store: Store, host: Mova
     assert await store.apply([stale]) == [REFUSED]
 
 
+async def test_evidence_of_one_run_takes_no_room_from_another(store: Store, host: MovableHost) -> None:
+    full, other = await start(store, "r1", "r2")
+    for _ in range(101):
+        await store.keep_evidence(full, Evidence(1, "late_transition", "w1", 1, "{}"))
+    await store.keep_evidence(other, Evidence(1, "late_transition", "w1", 1, "{}"))
+    assert [len(await store.evidence(run)) for run in (full, other)] == [100, 1]
+
+
 async def test_what_a_transition_settles_and_sets_is_its_own_runs(store: Store, host: MovableHost) -> None:
     one, two = await claimed(store, host, "r1", "w1"), await claimed(store, host, "r2", "w2")
     rows = [AttemptRow(seq, "aa", 1, 1, 0, 9, b"boom", b"") for seq in (4, 5)]
