@@ -290,8 +290,10 @@ async def test_runs_that_came_with_a_dump_of_another_server_are_not_looked_at_ea
     """They bear numbers that this server will give one day."""
     database.execute("VACUUM ANALYZE romulus.runs")  # statistics of an empty table, as a new one has
     database.execute(CLAIMED)
-    database.execute("UPDATE romulus.runs SET queue_at = 1::bigint << 60, wake_at = 1::bigint << 60, updated_at = created_at")
-    database.execute("UPDATE romulus.runs SET queued_by = 1::bigint << 40")
+    database.execute(
+        "UPDATE romulus.runs SET queue_at = 1::bigint << 60, wake_at = 1::bigint << 60, "
+        "queued_by = 1::bigint << 40, updated_at = created_at"
+    )
     database.execute("VACUUM romulus.runs")  # of what the update left, which a dump does not have
     await start(store, "r1")
     seen = await looking.look(session, request(), 10)
@@ -299,6 +301,21 @@ async def test_runs_that_came_with_a_dump_of_another_server_are_not_looked_at_ea
     assert await pages(session, lambda s: looking.look(s, request(), 10, seen.queues, seen.lists)) < 100
     again = await looking.look(session, request(), 10, seen.queues, seen.lists)
     assert (again.ready, again.later, again.whole) == (seen.ready, seen.later, False)
+
+
+async def test_runs_that_were_queued_since_the_statistics_were_made_are_not_looked_at_each_time(
+    session: OwnSession, store: PostgresStore, database: Database
+) -> None:
+    """The planner takes the queues to be empty, and each index of them to be as good as any other."""
+    database.execute(CLAIMED)
+    database.execute("ANALYZE romulus.runs")
+    database.execute("UPDATE romulus.runs SET queue_at = 1::bigint << 60, wake_at = 1::bigint << 60, owner = NULL, queued_by = 1")
+    database.execute("VACUUM romulus.runs")
+    await start(store, "r1")
+    seen = await looking.look(session, request(), 10)
+
+    assert await pages(session, lambda s: looking.look(s, request(), 10, seen.queues, seen.lists)) < 100
+    assert await pages(session, lambda s: looking.look(s, request(alone=True), 10, None, seen.lists)) < 100
 
 
 async def test_what_was_seen_before_a_connection_was_lost_is_forgotten(store: PostgresStore, host: MovableHost, database: Database) -> None:

@@ -103,7 +103,7 @@ async def test_what_a_session_would_keep_is_pinned_in_each_transaction(pooled_ur
     database.execute(f"ALTER DATABASE {database.name} SET default_transaction_isolation = 'serializable'")
     pinned = {
         "transaction_isolation": "read committed", "synchronous_commit": "on", "lock_timeout": "1500ms", "enable_seqscan": "off",
-        "idle_in_transaction_session_timeout": "10s",
+        "enable_bitmapscan": "off", "idle_in_transaction_session_timeout": "10s",
     }  # fmt: skip
     async with opened(pooled_url, host) as store:
         for name, value in pinned.items():

@@ -183,7 +183,10 @@ async def test_a_cancel_accepted_while_a_step_holds_its_transaction_is_told_with
 
 async def test_the_steps_own_statements_are_planned_as_everybodys_are(store: PostgresStore) -> None:
     transaction = await store.transaction()
-    expectations = {"enable_seqscan": "on", "plan_cache_mode": "auto", "enable_mergejoin": "on", "idle_in_transaction_session_timeout": "0"}
+    expectations = {
+        "enable_seqscan": "on", "plan_cache_mode": "auto", "enable_mergejoin": "on", "enable_bitmapscan": "on",
+        "idle_in_transaction_session_timeout": "0",
+    }  # fmt: skip
     for setting, expected in expectations.items():
         assert await transaction.connection.fetchval(f"SHOW {setting}") == expected
     await transaction.rollback()

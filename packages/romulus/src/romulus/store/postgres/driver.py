@@ -28,7 +28,7 @@ CONNECT_ERRORS: Final = (
 PINNED: Final[LiteralString] = (
     "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; "
     "SET synchronous_commit = on; SET plan_cache_mode = force_generic_plan; "
-    "SET enable_seqscan = off; SET enable_mergejoin = off; SET jit = off; "
+    "SET enable_seqscan = off; SET enable_mergejoin = off; SET enable_bitmapscan = off; SET jit = off; "
     "SET statement_timeout = 0; SET timezone = 'UTC'; "
     "SET tcp_keepalives_idle = 10; SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"  # a machine that is gone holds no locks
 )
@@ -38,7 +38,7 @@ BEGIN: Final[LiteralString] = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 BEGIN_POOLED: Final[LiteralString] = (
     BEGIN
     + "; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '1500ms'; SET LOCAL idle_in_transaction_session_timeout = '10s'; "
-    "SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off"
+    "SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
 )
 
 

@@ -18,11 +18,12 @@ from .session import OwnSession
 NUMBER: Final[LiteralString] = "SELECT pg_current_xact_id()::text"
 # The step's own statements are planned as everybody's are; ours, which come last, as ours.
 THEIRS: Final[LiteralString] = (
-    "SET LOCAL enable_seqscan = DEFAULT; SET LOCAL enable_mergejoin = DEFAULT; SET LOCAL plan_cache_mode = DEFAULT; "
-    "SET LOCAL jit = DEFAULT; SET LOCAL idle_in_transaction_session_timeout = 0"  # a body may take its time between two statements
+    "SET LOCAL enable_seqscan = DEFAULT; SET LOCAL enable_mergejoin = DEFAULT; SET LOCAL enable_bitmapscan = DEFAULT; "
+    "SET LOCAL plan_cache_mode = DEFAULT; SET LOCAL jit = DEFAULT; "
+    "SET LOCAL idle_in_transaction_session_timeout = 0"  # a body may take its time between two statements
 )
 OURS: Final[LiteralString] = (
-    "SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off; "
+    "SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; "
     "SET LOCAL idle_in_transaction_session_timeout = '10s'"
 )
 CLEAN: Final[LiteralString] = "CLOSE ALL; UNLISTEN *; DISCARD TEMP; DISCARD SEQUENCES"
