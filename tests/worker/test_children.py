@@ -10,6 +10,7 @@ import pytest
 
 import romulus
 from romulus import blocking
+from romulus.core.errors import IllegalTransition
 from tests.worker.rig import World, eventually, world
 
 ENDED = ("succeeded", "failed", "cancelled", "terminated")
@@ -460,6 +461,75 @@ async def test_a_parent_retried_after_it_was_stopped_goes_on_with_the_children_t
 
         assert await handle.result() == "on"
         assert len(await here.client.runs(workflow="waits")) == 1
+
+
+class Mop:
+    """Clean-up that takes until the test lets it end."""
+
+    ready: asyncio.Event
+
+
+@romulus.step
+async def mop() -> None:
+    await Mop.ready.wait()
+
+
+@romulus.workflow
+async def cleans_up() -> str:
+    try:
+        return (await romulus.wait_for_event("a", type=str, correlation_id="all")).payload
+    except asyncio.CancelledError:
+        await mop()
+        raise
+
+
+@romulus.workflow
+async def has_one_to_clean_up(how: str) -> str:
+    if how == "handle":
+        return await (await romulus.start(cleans_up))
+    return await (cleans_up.options(id="its-child") if how == "chosen" else cleans_up)()
+
+
+@pytest.mark.parametrize("how", ["handle", "chosen"])
+async def test_a_parent_is_not_retried_while_a_child_that_it_would_go_on_with_still_cleans_up(tmp_path: Path, how: str) -> None:
+    Mop.ready = asyncio.Event()
+    async with world(tmp_path, has_one_to_clean_up, cleans_up) as here:
+        await here.worker()
+        handle = await here.client.start(has_one_to_clean_up, how)
+        await eventually(lambda: here.rows("SELECT count(*) FROM waits") == [(1,)])
+        (child,) = await here.client.runs(workflow="cleans_up")
+        await handle.cancel()
+        await here.until(handle.id, "cancelled")
+
+        with pytest.raises(IllegalTransition, match=f"until its child '{child.id}' has ended"):
+            await handle.retry()
+        assert (await handle.describe()).generation == 1
+        Mop.ready.set()
+        await here.until(child.id, "cancelled")
+        await handle.retry()
+        await eventually(lambda: here.rows("SELECT count(*) FROM waits") == [(1,)])
+        await here.client.send_event("a", "on", correlation_id="all")
+
+        assert await handle.result() == "on"
+        assert [run.id for run in await here.client.runs(workflow="cleans_up")] == [child.id]
+
+
+async def test_a_child_that_cleans_up_does_not_keep_a_parent_from_a_retry_that_starts_another(tmp_path: Path) -> None:
+    Mop.ready = asyncio.Event()
+    async with world(tmp_path, has_one_to_clean_up, cleans_up) as here:
+        await here.worker()
+        handle = await here.client.start(has_one_to_clean_up, "made")
+        await eventually(lambda: here.rows("SELECT count(*) FROM waits") == [(1,)])
+        await handle.cancel()
+        await here.until(handle.id, "cancelled")
+        await eventually(lambda: here.rows("SELECT count(*) FROM waits") == [(0,)])
+        await handle.retry()
+        await eventually(lambda: here.rows("SELECT count(*) FROM waits") == [(1,)])
+        await here.client.send_event("a", "on", correlation_id="all")
+
+        assert await handle.result() == "on"
+        assert len(await here.client.runs(workflow="cleans_up")) == 2
+        Mop.ready.set()
 
 
 async def test_a_child_that_failed_stays_failed_for_a_run_that_continues_as_new(tmp_path: Path) -> None:

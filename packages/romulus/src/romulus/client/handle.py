@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from romulus.core import requests
@@ -129,7 +129,7 @@ class AsyncHandle(Generic[T]):
         """Begin a failed, cancelled or terminated run again, keeping what was recorded before the outcome that ended it.
 
         Raises:
-            RunNotFound; IllegalTransition: the run is live or succeeded.
+            RunNotFound; IllegalTransition: the run is live or succeeded, or a child that it would go on with was cancelled and still ends.
             OperationConflict: an operation of it may have been sent and is not settled: the new pass could send it anew.
         """
         record = await self._link.record(self.id)
@@ -138,6 +138,7 @@ class AsyncHandle(Generic[T]):
         ended_by = record.generation.ended_by
         entries = [entry async for entry in self._link.entries(record.generation.key)]
         prefix = requests.retry_prefix(record.run.status, ended_by, entries, record.run.position)
+        await self._check_children(record, entries, prefix)
         seed = await self._seed()
         await self._link.change(self.id, lambda run, _, now: requests.retry(run, record.generation, prefix, seed, now))
 
@@ -212,6 +213,18 @@ class AsyncHandle(Generic[T]):
                 f"of {row.name!r} is {row.state}: a retry of run {self.id!r} could send it again under another ID; wait until it is "
                 f"settled, or look it up at the provider and resolve it (`romulus operations resolve WORD {row.id}`), then retry",
             )
+
+    async def _check_children(self, record: Record, entries: Sequence[Entry], prefix: requests.Prefix) -> None:
+        """Refuse a retry that would only be told of its children's cancel. After the run's end none is asked that is not now.
+
+        Raises:
+            IllegalTransition: naming one.
+        """
+        children = await (await self._link.store()).children(record.generation.key)
+        ending = requests.still_ending(children, entries, prefix.below)
+        if ending:
+            which = f"child {ending[0]!r} has" if len(ending) == 1 else f"{len(ending):,} children, {ending[0]!r} among them, have"
+            raise IllegalTransition(record.run.status, f"be retried until its {which} ended: cancelled with it, and cleaning up", self.id)
 
     async def _first_cancel(self, generation: Generation, below: int) -> Entry | None:
         async for entry in self._link.entries(generation.key):

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from .children import RESERVED
 from .errors import IllegalTransition
 from .machine import TABLE, TERMINAL, Change, RunStatus, after, next_fence
-from .record import Entry, Generation, Kind, Run
+from .record import Entry, Generation, Kind, Run, StartedChild
 from .seeds import Seeds
 from .transition import CopyFrom, NewGeneration, NewRun, Next
 
@@ -135,6 +136,21 @@ def retry_prefix(status: RunStatus, ended_by: int | None, entries: Iterable[Entr
     if status is RunStatus.CANCELLED and cancels:
         below = cancels[0].position
     return Prefix(below, max((entry.seq for entry in cancels if entry.position < below), default=0))
+
+
+def still_ending(children: Iterable[StartedChild], entries: Iterable[Entry], below: int) -> list[str]:
+    """Return the run IDs of children that were asked to end and have not yet, and that a pass with *entries* below *below* goes on with.
+
+    It would be told that they were cancelled. Those whose ID the engine made, but for a handle's, are started anew instead.
+    """
+    handles = {entry.seq for entry in entries if entry.kind == Kind.STARTED and entry.position < below}
+    return [
+        child.run_id
+        for child in children
+        if RunStatus(child.status) not in TERMINAL
+        and child.on_close != "abandon"
+        and (child.seq in handles or RESERVED not in child.run_id)
+    ]
 
 
 def _ended(run: Run, change: Change, reason: str, now: int) -> Run:
