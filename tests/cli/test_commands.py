@@ -139,6 +139,7 @@ ERRORS = [
     (2, ("events", "send", "romulus.x", "--correlation-id", "c"), "reserved"),
     (2, ("events", "send", "e", "{", "--correlation-id", "c"), "as JSON"),
     (2, ("events", "send", "e", "NaN", "--correlation-id", "c"), "as JSON"),
+    (2, ("events", "send", "e", "[-1e999]", "--correlation-id", "c"), "beyond what a float can hold"),
     (2, ("events", "send", "e", "[" * 20_000, "--correlation-id", "c"), "nested too deep"),
     (2, ("events", "send", "e"), "--correlation-id"),
     (2, ("runs", "start", "doubled", "[1]"), "JSON object"),

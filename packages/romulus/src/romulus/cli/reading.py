@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from math import isinf
 from typing import Any, cast
 
 from .command import USAGE, Exit
@@ -14,7 +15,7 @@ def parsed_json(text: str | None, what: str, default: object = None) -> Any:
     if text is None:
         return default
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except RecursionError:
         raise Exit(USAGE, f"cannot read {what}: it is nested too deep") from None
     except ValueError as error:
@@ -58,6 +59,13 @@ def _attribute(value: str) -> str | int | bool:
         return int(value) if value.lstrip("-").isdecimal() else value
     except ValueError:
         return value
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if isinf(value):
+        raise ValueError(f"{digits[:20]} is beyond what a float can hold")
+    return value
 
 
 def _no_constant(name: str) -> Any:
