@@ -24,6 +24,12 @@ from tests.store.kit import HELD, PENDING, SECOND, MovableHost, advance, again, 
 __all__ = ["holding"]
 S, K = OperationState, ReportKind
 LOOKED = Protocol(idempotent=False, key_lifetime=None, settle=0, timeout=SECOND, has_lookup=True)
+COPIES = """DO $$ DECLARE names text; BEGIN
+    SELECT string_agg(column_name, ', ') INTO names FROM information_schema.columns WHERE table_schema = 'romulus'
+    AND table_name = 'operations' AND column_name NOT IN ('key', 'id', 'seq', 'state', 'owner', 'due');
+    EXECUTE format('INSERT INTO romulus.operations (id, seq, state, owner, due, %1$s) SELECT id || n, seq + n,
+        CASE WHEN mod(n, 4) > 0 THEN ''confirmed'' ELSE ''unknown'' END, NULL, CASE WHEN mod(n, 4) = 0 THEN romulus.clock() END, %1$s
+        FROM romulus.operations, generate_series(1, 20000) n', names); END $$"""  # three in four are settled
 OPERATIONS = "SELECT 1 FROM romulus.operations FOR UPDATE"
 
 
@@ -67,6 +73,18 @@ async def test_no_statement_over_operations_reads_a_whole_table_without_statisti
             plan = "\n".join(line for (line,) in await session.connection.fetch(f"EXPLAIN {sql}", *nothing))
             assert "Seq Scan" not in plan, f"{sql}\n{plan}"
     assert len(statements) > 25
+
+
+async def test_what_nobody_serves_is_not_looked_for_among_all_that_was_ever_sent(
+    store: PostgresStore, host: MovableHost, database: Database
+) -> None:
+    await armed(store, host)
+    database.execute(COPIES)
+    database.execute("ANALYZE romulus.operations")
+    async with store._pool.taken() as session:
+        given = ("default", 0, ["default"], ["write"], [True], 100)
+        plan = "\n".join(line for (line,) in await session.connection.fetch(f"EXPLAIN {operations.UNSERVED}", *given))
+    assert "operations_due" in plan, plan
 
 
 @pytest.mark.parametrize("first", ["mark", "report"])

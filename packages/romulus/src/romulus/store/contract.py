@@ -429,7 +429,7 @@ class Store(Protocol):
     async def unserved_operations(
         self, namespace: str, served: Sequence[tuple[str, str, bool]], overdue: int, limit: int
     ) -> Sequence[OperationRow]:  # fmt: skip
-        """Return up to *limit* unsettled operations that are due since *overdue* µs, claimed by nobody and not *served*, oldest first.
+        """Return up to *limit* unsettled operations that are due since *overdue* µs, of no claim and not *served*, the longest due first.
 
         *served*: (pool, name, whether the lookup is there) of every live worker. Neither queued ones are returned, nor held ones.
         """

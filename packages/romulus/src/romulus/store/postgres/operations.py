@@ -152,11 +152,11 @@ LOCK_OF: Final[LiteralString] = f"SELECT o.key FROM romulus.operations o WHERE {
 FIRST: Final[LiteralString] = " 'queued' AND o.due <= $5 ORDER BY o.due, o.key LIMIT $6 FOR UPDATE SKIP LOCKED"
 LOCK_DUE: Final[LiteralString] = f"{LOCK_OF}<>{FIRST}"
 LOCK_QUEUED: Final[LiteralString] = f"{LOCK_OF}={FIRST}"
-# Of all pools: few are overdue, or nobody would settle any.
+# Of all pools: few are overdue, or nobody would settle any. Ordered by no index, lest all that a namespace ever sent is read in order.
 UNSERVED: Final[LiteralString] = (
     f"SELECT {OPERATION} {FROM} WHERE o.namespace = $1 AND o.due IS NOT NULL AND o.state <> 'queued' AND o.state <> 'held' "
     "AND o.due <= (SELECT romulus.clock()) - $2::bigint AND NOT EXISTS (SELECT 1 FROM unnest($3::text[], $4::text[], $5::boolean[]) "
-    "s (pool, name, looks) WHERE s.pool = o.pool AND s.name = o.name AND (NOT o.has_lookup OR s.looks)) ORDER BY o.key LIMIT $6"
+    "s (pool, name, looks) WHERE s.pool = o.pool AND s.name = o.name AND (NOT o.has_lookup OR s.looks)) ORDER BY o.due, o.key LIMIT $6"
 )
 TAKE: Final[LiteralString] = (
     "UPDATE romulus.operations o SET owner = $2, fence = greatest(o.fence + 1, $3), by_run = false, due = NULL, updated_at = $3 "

@@ -128,7 +128,7 @@ UNSERVED: Final = gathered(
     OPERATION,
     "FROM (SELECT * FROM operations INDEXED BY operations_due WHERE namespace = ?1 AND due IS NOT NULL AND state <> 'queued' "
     "AND state <> 'held' AND due <= ?2 AND NOT EXISTS (SELECT 1 FROM json_each(?3) s WHERE s.value ->> 0 = pool AND s.value ->> 1 = name "
-    "AND (NOT has_lookup OR s.value ->> 2)) ORDER BY key LIMIT ?4) o CROSS JOIN runs r ON r.key = o.run",
+    "AND (NOT has_lookup OR s.value ->> 2)) ORDER BY due, key LIMIT ?4) o CROSS JOIN runs r ON r.key = o.run",
 )
 BECOMES: Final = (
     "UPDATE operations SET state = ?2, sends = ?3, owner = ?4, fence = ?5, first_sent_at = ?6, may_leave_until = ?7, due = ?8, looks = ?9, "
