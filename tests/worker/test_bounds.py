@@ -88,6 +88,28 @@ async def test_a_run_that_waits_for_a_slot_is_told_when_one_is_given_back(tmp_pa
         await eventually(lambda: worker.engine.slots.used == 0)
 
 
+@romulus.workflow
+async def then_notes(name: str) -> str:
+    return await noted(await gated(name) + "!")
+
+
+async def test_a_worker_whose_lease_is_about_to_end_arms_nothing_until_it_is_renewed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, then_notes) as w:
+        worker = await w.worker()
+        handle = await w.client.start(then_notes, "a")
+        await eventually(lambda: CALLS == ["a"])
+        with monkeypatch.context() as patched:
+            patched.setattr(worker, "may_arm", lambda: False)
+            GATE.set()
+            await eventually(lambda: bool(w.rows("SELECT 1 FROM journal")))
+            (driver,) = worker.memory.active.values()
+            await eventually(lambda: driver.in_flight is None and driver.looks_again)
+            assert (CALLS, list(driver.armed)) == (["a"], [])
+        assert await handle.result(timeout=20) == "a!"
+
+
 async def test_a_run_is_warned_of_once_and_held_at_the_historys_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with world(tmp_path, goes_on) as w:
         await w.worker(history_warn=3, history_max=5)

@@ -204,6 +204,15 @@ async def test_every_shared_wait_gets_the_event(store: Store, host: MovableHost)
     assert [deposits(await again(store, record)) for record in records] == [["e1"]] * 3
 
 
+@pytest.mark.parametrize("how", [Closing.TIMED_OUT, Closing.WITHDRAWN])
+async def test_a_wait_that_closes_without_an_event_leaves_the_others_of_its_run_open(store: Store, host: MovableHost, how: Closing) -> None:
+    record = await waiting(store, host, wait(1), wait(2, name="other"))
+
+    assert await store.apply([advance(record, closes=[close(1, how)])]) == [Verdict.APPLIED]
+
+    assert [w.seq for w in (await again(store, record)).waits] == [2]
+
+
 @pytest.mark.parametrize("how", [Closing.CONSUMED, Closing.BAD])
 async def test_what_one_wait_does_with_a_shared_event_touches_no_other_wait(store: Store, host: MovableHost, how: Closing) -> None:
     first = await waiting(store, host, wait(1, shared=True), wait(2, shared=True), run_id="r1")
