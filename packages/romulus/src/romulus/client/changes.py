@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import aclosing
 from itertools import groupby
 from types import TracebackType
@@ -105,7 +105,7 @@ class Changes:
         for namespace, group in groupby(watchers, key=lambda watcher: watcher.run[0]):
             waiting = [*group]
             wanted = {watcher.run[1] for watcher in waiting if watcher.until is not None}
-            found = await self._store.statuses(namespace, [*wanted]) if wanted else {}
+            found: Mapping[str, RunStatus] = await self._store.statuses(namespace, [*wanted]) if wanted else {}
             for watcher in waiting:
                 status = found.get(watcher.run[1])
                 if watcher.until is None or status is None or status in watcher.until:
