@@ -130,7 +130,7 @@ async def test_a_run_that_ends_with_its_last_allowed_entry_is_not_held(tmp_path:
 
 @pytest.mark.parametrize(("bound", "most"), [({"turn_entries_max": 2}, 2), ({"turn_bytes_max": 1}, 1)])
 async def test_one_transition_takes_so_much_of_what_has_ended_and_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: dict[str, int], most: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: dict[str, Any], most: int
 ) -> None:
     taken: list[int] = []
     submit = Committer.submit
