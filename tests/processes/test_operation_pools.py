@@ -133,6 +133,7 @@ async def test_after_kill_9_of_the_holder_only_what_was_armed_is_unknown(stage: 
 
 @both_if_full
 async def test_a_killed_worker_of_the_runs_makes_nothing_unknown_that_the_holder_sends(stage: Stage, crm: Crm, runs: Process) -> None:
+    stage.environment["WRITES_TIMEOUT_S"] = "20"
     stage.shut("send")
     await stage.worker(APP, *POOL)
     writes = Writes(stage, crm)
