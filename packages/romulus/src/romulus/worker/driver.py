@@ -5,8 +5,7 @@ from __future__ import annotations
 import heapq
 import json
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
 
 from romulus.authoring.logger import release
 from romulus.core.commands import Command
@@ -24,12 +23,6 @@ from . import conclude, deliveries, holding
 from .draft import Draft
 from .engine import CancelIn, Delivery, DueNow, Engine, EventIn, MessageIn, Outcome, Work
 from .operations.arming import Tracked
-
-# What a driver has none of while its run is parked, if nothing is in it.
-EMPTY: Final[Mapping[str, Callable[[], object]]] = {
-    "children": set, "messages": set, "operations": dict, "pool_fences": dict, "pooled": dict, "rows": dict, "sealed": dict,
-    "unpooled": dict, "unstarted": dict,
-}  # fmt: skip
 
 
 class RunDriver:
@@ -402,9 +395,6 @@ class RunDriver:
         """Take as little memory as can be while the run is parked: its row, and what arrives meanwhile, is in the record."""
         self.queue = self.queued = self.reservations = AT_REST
         self.messages.clear()  # what was taken is deleted
-        for name in EMPTY:
-            if not getattr(self, name):
-                delattr(self, name)
         del self.run
         self.instance.rest()
 
@@ -412,9 +402,6 @@ class RunDriver:
         """Go on under a new claim."""
         self.run, self.gone = run, False
         self.queue, self.queued, self.reservations = deque(), deque(), deque()
-        for name, empty in EMPTY.items():
-            if not hasattr(self, name):
-                setattr(self, name, empty())
 
     def leave_work(self) -> None:
         """Stop the attempts that run, give slots back, cancel the timer."""
