@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,16 +29,35 @@ def _fresh() -> None:
 async def book(order: str) -> str:
     attempt = romulus.current_attempt()
     BEGUN.append((order, attempt.number))
-    if isinstance(attempt.connection, apsw.Connection):
-        attempt.connection.execute("INSERT INTO bookings VALUES (?)", (order,))
-    else:
-        await attempt.connection.execute("INSERT INTO bookings VALUES ($1)", order)
+    await book_in(attempt.connection, order)
     return order
+
+
+async def book_in(connection: Any, order: str) -> None:
+    if isinstance(connection, apsw.Connection):
+        connection.execute("INSERT INTO bookings VALUES (?)", (order,))
+    else:
+        await connection.execute("INSERT INTO bookings VALUES ($1)", order)
 
 
 @romulus.workflow
 async def booking(order: str) -> list[str]:
     return [await book(order), await book(order + "2")]
+
+
+@romulus.step(transaction=True)
+async def books_and_returns(order: str) -> Any:
+    await book_in(romulus.current_attempt().connection, order)
+    return {"kept": object()} if order == "odd" else "x" * 20_000_000
+
+
+@romulus.workflow
+async def unstorable(order: str) -> str:
+    try:
+        await books_and_returns(order)
+    except romulus.SerializationError as error:
+        return str(error)
+    return "stored"
 
 
 @romulus.step
@@ -199,4 +219,16 @@ async def test_a_transactional_step_given_up_while_it_waits_for_its_turn_keeps_n
         worker = await w.worker()
         assert await (await w.client.start(gives_one_up)).result(timeout=20) == "c"
         assert w.rows("SELECT id FROM bookings") == [("a",), ("c",)]
+        await eventually(lambda: worker.engine.slots.used == 0)
+
+
+@pytest.mark.parametrize(("order", "why"), [("odd", "object"), ("large", "bytes")])
+async def test_a_transactional_step_whose_result_cannot_be_stored_fails_and_has_written_nothing(
+    tmp_path: Path, order: str, why: str
+) -> None:
+    async with world(tmp_path, unstorable) as w:
+        w.make_table("id TEXT")
+        worker = await w.worker()
+        assert re.search(why, await (await w.client.start(unstorable, order)).result(timeout=20))
+        assert w.rows("SELECT id FROM bookings") == []
         await eventually(lambda: worker.engine.slots.used == 0)

@@ -182,6 +182,11 @@ class Executor:
             return
         self._sealed(work, lambda: self._result(work, plain, again))
 
+    def unstorable(self, work: Body, error: Exception) -> None:
+        """Deliver that what the body returned cannot be stored: another attempt would return no other."""
+        if not self.finish(work):
+            self._fail(work, error)
+
     def raised(self, work: Body, error: BaseException) -> None:
         """Decide whether the attempt is tried again; if not, its failure is the outcome."""
         if self.finish(work):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from romulus.core.commands import StepCall
-from romulus.core.errors import CommitUnknown, SerializationError, StepTimeout, StoreUnavailable
-from romulus.core.failures import dump_failure
+from romulus.core.errors import CommitUnknown, DefinitionError, SerializationError, StepTimeout, StoreUnavailable
 from romulus.core.ports import Host
 from romulus.core.transition import Transition, Verdict
 from romulus.store.contract import BatchRejected, Transaction
@@ -61,23 +62,28 @@ class Transactional:
         transaction = await patient(engine.host, engine.settings.poll, engine.store.transaction)
         try:
             engine.executor.equip(work, context, transaction.connection)
-            outcome = self._outcome(work, call, await self._body(work, call, context))
+            value = await self._body(work, call, context)
         except BaseException as error:  # noqa: BLE001  handed on, whatever it is
-            await transaction.rollback()
-            self._failed(work, error)
+            await self._undone(work, transaction, partial(engine.executor.raised, work, error))
+            return
+        try:
+            outcome = self._outcome(work, call, value)
+        except (SerializationError, DefinitionError) as error:
+            await self._undone(work, transaction, partial(engine.executor.unstorable, work, error))
             return
         await self._finish(work, transaction, outcome)
 
-    def _failed(self, work: Work, error: BaseException) -> None:
-        """Hand an attempt's failure on, and the in-flight slot back, in a plain callback."""
+    async def _undone(self, work: Work, transaction: Transaction, tell: Callable[[], object]) -> None:
+        """Undo what the body wrote; hand its failure on, and the in-flight slot back, in a plain callback."""
+        await transaction.rollback()
         driver = work.driver
 
-        def tell() -> None:
+        def told() -> None:
             driver.in_flight = None
-            self._engine.executor.raised(work, error)
+            tell()
             driver.turn()
 
-        self._engine.host.call_soon(tell)
+        self._engine.host.call_soon(told)
 
     async def _body(self, work: Work, call: StepCall, context: Context) -> Any:
         """Run the body within the bound that keeps the store's writer free for lease renewals."""
@@ -112,12 +118,8 @@ class Transactional:
         await self._commit(work, transaction, draft, transition)
 
     def _outcome(self, work: Work, call: StepCall, value: object) -> Outcome:
-        spec, vault = call.spec, self._engine.registry.vault
-        try:
-            plain, again = spec.value.dump(value)
-            return Outcome(work, False, vault.seal(plain, f"the result of step {spec.name!r}"), again)
-        except SerializationError as error:
-            return Outcome(work, True, vault.seal_failure(dump_failure(error), f"the failure of step {spec.name!r}"), None)
+        plain, again = call.spec.value.dump(value)
+        return Outcome(work, False, self._engine.registry.vault.seal(plain, f"the result of step {call.spec.name!r}"), again)
 
     async def _commit(self, work: Work, transaction: Transaction, draft: Draft, transition: Transition) -> None:
         host, driver = self._engine.host, work.driver
