@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from romulus.core.attempts import LOSSES_MAX, LossHold, after_failure, after_loss
+from romulus.core.attempts import LOSSES_MAX, LossHold, after_cut, after_failure, after_loss
 from romulus.core.errors import DefinitionError, SerializationError, ValueTooLarge
 from romulus.core.record import AttemptRow, HoldKind
 from romulus.core.retry import Retry
@@ -19,16 +19,16 @@ ERROR = b"{}"
 
 def fail(retry: Retry, row: AttemptRow | None, exception: BaseException | None = None) -> AttemptRow | None:
     number = row.number + 1 if row else 1
-    return after_failure(retry, row, 4, "ab", number, ERROR, exception or ValueError(), NOON, 0.5)
+    return after_failure(retry, row, 4, "ab", number, ERROR, exception or ValueError(), NOON, 0.5, name="charge")
 
 
 def lose(retry: Retry, row: AttemptRow | None, *, alone: bool = False) -> AttemptRow | LossHold:
     number = row.number + 1 if row else 1
-    return after_loss(retry, row, 4, "ab", number, alone, NOON, 0.5, step="charge")
+    return after_loss(retry, row, 4, "ab", number, alone, NOON, 0.5, name="charge")
 
 
 def test_a_failed_attempt_is_tried_again_after_its_wait() -> None:
-    assert fail(Retry(jitter=0), None) == AttemptRow(4, "ab", 1, 1, 0, NOON + 1_000_000, ERROR)
+    assert fail(Retry(jitter=0), None) == AttemptRow(4, "ab", 1, 1, 0, NOON + 1_000_000, ERROR, name="charge")
 
 
 def test_the_last_allowed_failure_is_the_outcome() -> None:
@@ -53,13 +53,13 @@ def test_what_cannot_succeed_next_time_is_not_tried_again(exception: Exception) 
 def test_a_lost_attempt_is_due_at_once_and_spends_nothing() -> None:
     row = lose(Retry(max_attempts=2), None)
 
-    assert row == AttemptRow(4, "ab", 1, 0, 1, NOON, b"")
+    assert row == AttemptRow(4, "ab", 1, 0, 1, NOON, b"", name="charge")
 
 
 def test_an_attempt_lost_alone_spends_one_and_waits() -> None:
     row = lose(Retry(max_attempts=3, jitter=0), None, alone=True)
 
-    assert row == AttemptRow(4, "ab", 1, 1, 0, NOON + 1_000_000, b"")
+    assert row == AttemptRow(4, "ab", 1, 1, 0, NOON + 1_000_000, b"", name="charge")
 
 
 def test_a_step_with_one_attempt_always_holds_when_it_is_lost() -> None:
@@ -67,7 +67,7 @@ def test_a_step_with_one_attempt_always_holds_when_it_is_lost() -> None:
         held = lose(Retry(max_attempts=1), None, alone=alone)
         assert isinstance(held, LossHold)
         assert held.kind is HoldKind.POISON
-        assert "attempt 1 of charge was lost" in held.reason
+        assert "attempt 1 of step 'charge' was lost" in held.reason
         assert "one attempt only" in held.reason
         assert held.row.number == 1
 
@@ -76,7 +76,7 @@ def test_the_last_allowed_attempt_lost_alone_holds() -> None:
     held = lose(Retry(max_attempts=2), AttemptRow(4, "ab", 1, 1, 0, 0, ERROR), alone=True)
 
     assert isinstance(held, LossHold)
-    assert "attempt 2 of charge" in held.reason
+    assert "attempt 2 of step 'charge'" in held.reason
 
 
 def test_the_fifth_loss_holds_whatever_the_maximum_and_a_release_starts_the_losses_again() -> None:
@@ -87,7 +87,7 @@ def test_the_fifth_loss_holds_whatever_the_maximum_and_a_release_starts_the_loss
     held = lose(Retry(max_attempts=None), row)  # type: ignore[arg-type]
 
     assert isinstance(held, LossHold)
-    assert "attempt 5 of charge" in held.reason
+    assert "attempt 5 of step 'charge'" in held.reason
     assert (held.row.number, held.row.losses) == (5, 0)
     assert isinstance(lose(Retry(max_attempts=None), held.row), AttemptRow)
 
@@ -98,6 +98,15 @@ def test_heartbeat_details_reach_the_next_attempt() -> None:
     for after in (fail(Retry(), row), lose(Retry(), row), lose(Retry(), row, alone=True)):
         assert isinstance(after, AttemptRow)
         assert after.heartbeat == b"at 5"
+
+
+def test_an_attempt_row_of_before_the_schema_had_names_gets_the_name_with_the_next_attempt() -> None:
+    row = AttemptRow(4, "ab", 1, 1, 0, 0, ERROR)
+
+    cut = after_cut(Retry(), row, 4, "ab", 2, NOON, name="charge")
+    for after in (fail(Retry(), row), lose(Retry(), row), cut):
+        assert isinstance(after, AttemptRow)
+        assert after.name == "charge"
 
 
 EVENTS = st.lists(st.sampled_from(["fail", "lost", "lost alone"]), max_size=40)

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 import pytest
 
 from romulus.core.errors import ConfigurationError, StoreSchemaError
+from romulus.core.record import AttemptRow
 from romulus.core.transition import Verdict
 from romulus.store.postgres import migrate, place_of, schema
 from romulus.store.postgres.pool import Pool
 from tests.cli.terminal import romulus_here
 from tests.postgres.kit import Died, blocked, dies_at, opened
 from tests.postgres.server import Database
-from tests.store.kit import MovableHost, advance, claim, entry, register, start
+from tests.store.kit import MovableHost, advance, again, claim, claimed, entry, register, start
 
 NEWER = schema.VERSION + 1
 ADDED = "ALTER TABLE romulus.runs ADD COLUMN added_later text NOT NULL DEFAULT 'x'"
@@ -183,6 +184,31 @@ async def test_a_migration_that_fails_is_undone_as_a_whole(own: Database, monkey
         await open_and_close(own.url)
     assert own.execute(CATALOGUE) == before
     assert own.execute("SELECT value FROM romulus.meta WHERE name = 'version'") == [(str(NEWER - 1),)]
+
+
+async def test_attempts_of_the_schema_before_are_kept_without_a_name_and_get_one_as_they_are_written(own: Database) -> None:
+    for migration in migrate.MIGRATIONS[:3]:
+        for statement in migration:
+            own.execute(statement)
+    own.execute("INSERT INTO romulus.meta VALUES ('version', '3'), ('compatible', '1'), ('incarnation', 'x')")
+    of_schema_3 = (
+        "INSERT INTO romulus.attempts (run, generation, seq, digest, number, failures, losses, due, error, heartbeat) "
+        "VALUES (1, 1, 4, 'aa', 2, 1, 1, 9, 'b', 'c') ON CONFLICT (run, generation, seq) DO UPDATE SET number = excluded.number"
+    )
+    own.execute(of_schema_3)
+    host = MovableHost()
+    async with opened(own.url, host) as store:
+        record = await claimed(store, host)
+        assert list(record.attempts) == [AttemptRow(4, "aa", 2, 1, 1, 9, b"b", b"c")]
+        named = AttemptRow(4, "aa", 3, 2, 1, 9, b"b", b"c", "charge")
+        await store.apply([advance(record, attempts=[named])])
+        record = await again(store, record)
+        assert list(record.attempts) == [named]
+
+        own.execute(of_schema_3)  # by a worker that still runs and knows of no names
+        (found,) = (await again(store, record)).attempts
+        assert (found.number, found.name) == (2, "charge")
+    host.close()
 
 
 async def test_a_worker_claims_nothing_more_once_the_schema_needs_a_newer_release(own: Database, caplog: pytest.LogCaptureFixture) -> None:

@@ -227,7 +227,7 @@ def closing(record: Record, random: Random) -> Transition:
 
 
 def trying(record: Record, random: Random) -> Transition:
-    row = AttemptRow(random.randrange(3), "aa", 1, 1, 0, 5, b"boom")
+    row = AttemptRow(random.randrange(3), "aa", 1, 1, 0, 5, b"boom", name=f"step {record.run.revision}")
     return advance(record, attempts=[row], settled=[random.randrange(3)], armed='[[0,1,"aa"]]')
 
 

@@ -307,6 +307,8 @@ async def test_a_step_that_allows_one_attempt_holds_the_run_when_that_is_lost_an
         assert held.hold_reason is not None
         assert "attempt 1 of step 'once' was lost" in held.hold_reason
         assert w.rows("SELECT * FROM pool_attempts") == []
+        (pending,) = held.pending
+        assert (pending.name, pending.state, pending.attempt, pending.due) == ("once", "held", 1, None)
 
         await w.worker(pools=GPU)
         await handle.release()

@@ -74,6 +74,8 @@ async def test_a_step_with_one_attempt_is_held_when_its_worker_is_lost(tmp_path:
         held = await w.until("r", "held")
         assert held.hold_reason is not None
         assert "attempt 1 of step 'once'" in held.hold_reason
+        (pending,) = held.pending
+        assert (pending.name, pending.state, pending.attempt, pending.due) == ("once", "held", 1, None)
 
         GATE.set()
         await handle.release()
@@ -102,7 +104,8 @@ async def test_a_stop_past_its_grace_releases_the_claim_at_once(tmp_path: Path) 
         handle = await w.client.start(chain.options(id="r"), 1)
         await eventually(lambda: ("blocked", 1) in CALLS)
         await w.stop(worker, grace=0)
-        assert (await handle.describe()).status == "pending"
+        described = await handle.describe()
+        assert (described.status, [pending.name for pending in described.pending]) == ("pending", ["blocked"])
         GATE.set()
         await w.worker()
 

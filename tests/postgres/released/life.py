@@ -83,7 +83,7 @@ async def live(store: PostgresStore, host: MovableHost, moment: Callable[[str], 
 
 
 async def begin(store: PostgresStore, records: dict[str, Record]) -> None:
-    row = AttemptRow(1, "aa", 1, 1, 0, START, b"boom")
+    row = AttemptRow(1, "aa", 1, 1, 0, START, b"boom", name="charge")
     child = NewChild(new_run("parent~1", workflow="item", depth=1), 1, "cancel", False)
     intent = NewIntent(1, "op-1", "write", "d1", b"{}", LOOKED, S.ARMED, START + SECOND)
     attempt = NewPoolAttempt(1, "gpu", "train", "d1", b'{"n":1}', 1, 0, 5 * SECOND, SECOND, b"", 7)

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from romulus.core.machine import Change, RunStatus
-from romulus.core.record import HoldKind
+from romulus.core.record import AttemptRow, HoldKind
 from romulus.core.requests import request_cancel
+from romulus.core.transition import Verdict
 from romulus.store.contract import Store
 from tests.store.kit import (
     HELD,
@@ -362,9 +363,7 @@ async def test_a_cancel_of_a_parked_run_makes_it_due(store: Store, host: Movable
 
 
 async def test_a_claim_comes_with_attempts_and_waits(store: Store, host: MovableHost, w1: str) -> None:
-    from romulus.core.record import AttemptRow
-
-    row = AttemptRow(4, "aa", 2, 1, 1, 9, b"\x00boom", b"beat")
+    row = AttemptRow(4, "aa", 2, 1, 1, 9, b"\x00boom", b"beat", "charge")
     record = await claimed(store, host, owner="w2")
     await store.apply([park(record, attempts=[row], opens=[wait(7)], wake_at=0)])
 
@@ -373,6 +372,20 @@ async def test_a_claim_comes_with_attempts_and_waits(store: Store, host: Movable
     assert [(w.seq, w.name, w.deposit) for w in anew.waits] == [(7, "paid", None)]
     assert await store.apply([advance(anew, entry(0), settled=[4])])
     assert (await again(store, anew)).attempts == []
+
+
+async def test_an_attempt_comes_back_under_the_name_it_was_last_written_with(store: Store, host: MovableHost, w1: str) -> None:
+    record = await claimed(store, host, owner="w2")
+    rows = [AttemptRow(seq, "aa", 1, 1, 0, 9, b"boom", name=name) for seq, name in ((3, "pack"), (4, "ship"), (5, ""))]
+    assert await store.apply([advance(record, attempts=rows)]) == [Verdict.APPLIED]
+    record = await again(store, record)
+    assert [(row.seq, row.name) for row in record.attempts] == [(3, "pack"), (4, "ship"), (5, "")]
+
+    second = AttemptRow(5, "aa", 2, 2, 0, 9, b"boom", name="bill")
+    assert await store.apply([park(record, entry(0), settled=[3], attempts=[second], wake_at=0)]) == [Verdict.APPLIED]
+
+    (anew,) = (await claim(store)).records
+    assert [(row.seq, row.number, row.name) for row in anew.attempts] == [(4, 1, "ship"), (5, 2, "bill")]
 
 
 async def test_a_worker_is_told_what_it_owns_and_nothing_else(store: Store, host: MovableHost) -> None:

@@ -10,12 +10,13 @@ import apsw
 import pytest
 
 from romulus.core.errors import ConfigurationError, NotOurFile, StoreSchemaError
+from romulus.core.record import AttemptRow
 from romulus.store import open_store
 from romulus.store.sqlite import Place, place_of
-from romulus.store.sqlite.migrate import check, prepare
+from romulus.store.sqlite.migrate import MIGRATIONS, check, prepare
 from romulus.store.sqlite.schema import APPLICATION_ID, TABLES, VERSION
 from romulus.store.sqlite.session import Session
-from tests.store.kit import MovableHost, start
+from tests.store.kit import MovableHost, advance, again, claimed, entry, start, succeed
 
 
 @pytest.fixture
@@ -181,6 +182,50 @@ async def test_a_file_of_the_schema_before_is_migrated_and_keeps_what_it_has(pat
     assert check(checking) == f"schema {VERSION} is up to date"
     assert checking.value("test", "SELECT value FROM meta") == "of before"
     checking.close()
+
+
+async def test_attempts_of_the_schema_before_are_kept_without_a_name_and_get_one_as_they_are_written(path: Path, host: MovableHost) -> None:
+    made = [statement for migration in MIGRATIONS[:3] for statement in migration]
+    altered(path, *made, "INSERT INTO meta VALUES ('incarnation', 'of before')", f"PRAGMA application_id = {APPLICATION_ID}")
+    altered(path, "PRAGMA user_version = 3", "INSERT INTO attempts VALUES (1, 4, 'aa', 2, 1, 1, 9, x'62', x'63')")
+    store = open_store(f"sqlite:///{path}", host)
+    await store.open()
+
+    record = await claimed(store, host)
+    before = AttemptRow(4, "aa", 2, 1, 1, 9, b"b", b"c")
+    assert list(record.attempts) == [before]
+    named = AttemptRow(4, "aa", 3, 2, 1, 9, b"b", b"c", "charge")
+    await store.apply([advance(record, attempts=[named])])
+    record = await again(store, record)
+    assert list(record.attempts) == [named]
+
+    # As a worker of schema 3 that still runs does it: it names no columns.
+    altered(path, "INSERT OR REPLACE INTO attempts VALUES (1, 4, 'aa', 4, 3, 1, 9, x'62', x'63')")
+    record = await again(store, record)
+    assert list(record.attempts) == [AttemptRow(4, "aa", 4, 3, 1, 9, b"b", b"c", "charge")]
+    await store.close()
+
+
+async def test_no_name_outlives_its_attempt_whoever_deletes_it(path: Path, host: MovableHost) -> None:
+    store = open_store(f"sqlite:///{path}", host)
+    await store.open()
+    record = await claimed(store, host)
+    await store.apply([advance(record, attempts=[AttemptRow(seq, "aa", 1, 1, 0, 9, b"b", name="charge") for seq in (1, 2, 3)])])
+    await store.apply([advance(await again(store, record), entry(0), settled=[1])])
+    assert await names(path, host) == [2, 3]
+    altered(path, "DELETE FROM attempts WHERE seq = 2")  # by a worker of schema 3
+    assert await names(path, host) == [3]
+
+    await store.apply([succeed(await again(store, record), entry(1))])
+    assert await names(path, host) == []
+    await store.close()
+
+
+async def names(path: Path, host: MovableHost) -> list[int]:
+    looking = session(path, host)
+    seqs = [seq for (seq,) in looking.run("test", "SELECT seq FROM attempt_names ORDER BY seq")]
+    looking.close()
+    return seqs
 
 
 async def test_checking_says_what_would_be_done_and_does_nothing(path: Path, host: MovableHost) -> None:

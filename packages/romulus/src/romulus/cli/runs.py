@@ -27,6 +27,7 @@ group = typer.Typer(help="Start runs, look at them, ask something of them.", no_
 RunId = Annotated[str, typer.Argument(metavar="RUN", help="Run ID.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for people; kept with the run.")]
 EndOne = Callable[[Cli, str, str], Awaitable[None]]
+UNNAMED = "(not recorded)"  # by a worker of an older release
 STRANDED = "stranded: no live worker serves this workflow and version"
 RUN_COLUMNS: dict[str, Callable[[RunDescription], object]] = {
     "RUN": lambda run: run.id,
@@ -235,7 +236,7 @@ def _print_run(run: RunDescription) -> None:
         print_table(
             run.pending,
             {
-                "SEQ": lambda it: it.seq, "KIND": lambda it: it.kind, "NAME": lambda it: it.name or "?", "STATE": lambda it: it.state,
+                "SEQ": lambda it: it.seq, "KIND": lambda it: it.kind, "NAME": lambda it: it.name or UNNAMED, "STATE": lambda it: it.state,
                 "ATTEMPT": lambda it: it.attempt or "", "POOL": _pool, "DUE": lambda it: it.due, "LAST ERROR": lambda it: it.error,
             },
             "commands",

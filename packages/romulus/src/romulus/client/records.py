@@ -19,10 +19,10 @@ class PendingCommand:
 
     seq: int
     kind: str  # step | wait | child | operation
-    name: str  # of a child its run ID; "" where the record does not hold it (an attempt that never failed)
-    attempt: int  # 1 the first, 0 where there are no attempts
-    # armed | backing off | open | matched; of a child its status; of an operation as `OperationRecord` has it; in a pool queued | claimed |
-    # reported
+    name: str  # of a child its run ID; "" where a worker of an older release wrote it without
+    attempt: int  # the last one, 1 the first; 0 where there are no attempts
+    # armed | backing off | held (the step is tried again once its run is released) | open | matched; of a child its status; of an
+    # operation as `OperationRecord` has it; in a pool queued | claimed | reported
     state: str
     since: datetime | None
     due: datetime | None  # of the next attempt, or the wait's deadline

@@ -77,7 +77,7 @@ def failure_line(generation: Generation, reader: Reader) -> str | None:
 
 
 def pending_view(record: Record, reader: Reader, served: Served) -> tuple[PendingCommand, ...]:
-    """Return what the run awaits, in command order: armed attempts, attempts backing off, open waits, live children if they were read."""
+    """Return what the run awaits, in command order: attempts armed or put off, open waits, live children if they were read."""
     if record.run.status not in LIVE:
         return ()
     errors = {row.seq: reader.error(row.error) for row in record.attempts if row.error}
@@ -85,11 +85,12 @@ def pending_view(record: Record, reader: Reader, served: Served) -> tuple[Pendin
     started = {command.seq for command in armed}
     pooled = [_pooled(attempt, errors.get(attempt.seq), served) for attempt in record.pool]
     started |= {attempt.seq for attempt in record.pool}
-    backing_off = [_backing_off(row, errors.get(row.seq)) for row in record.attempts if row.seq not in started]
+    held = record.run.status is RunStatus.HELD
+    put_off = [_put_off(row, errors.get(row.seq), held) for row in record.attempts if row.seq not in started]
     waits = [_open_wait(wait) for wait in record.waits]
     children = [_live_child(child) for child in record.children if RunStatus(child.status) in LIVE][:CHILDREN_SHOWN_MAX]
     operations = {row.seq: _operation(row, served) for row in record.operations}
-    attempts = [command for command in (*armed, *backing_off) if command.seq not in operations]
+    attempts = [command for command in (*armed, *put_off) if command.seq not in operations]
     return tuple(sorted([*attempts, *pooled, *waits, *children, *operations.values()], key=lambda command: command.seq))
 
 
@@ -143,8 +144,10 @@ def evidence_view(evidence: Evidence) -> EvidenceRecord:
     return EvidenceRecord(to_datetime(evidence.at), evidence.kind, evidence.owner, evidence.fence, detail)
 
 
-def _backing_off(row: AttemptRow, error: str | None) -> PendingCommand:
-    return PendingCommand(row.seq, "step", "", row.number, "backing off", None, _at(row.due), error)
+def _put_off(row: AttemptRow, error: str | None, held: bool) -> PendingCommand:
+    """Describe a command that is tried again: when its back-off is over, of a held run not before it is released."""
+    state, due = ("held", None) if held else ("backing off", _at(row.due))
+    return PendingCommand(row.seq, "step", row.name, row.number, state, None, due, error)
 
 
 def _pooled(attempt: PoolStanding, error: str | None, served: Served) -> PendingCommand:

@@ -36,13 +36,16 @@ def after_failure(
     exception: BaseException,
     now: int,
     random01: float,
+    *,
+    name: str,
 ) -> AttemptRow | None:
     """Return the row of the next attempt after attempt *number* raised *exception*; None: the failure is the outcome."""
     failures = (row.failures if row else 0) + 1
     if never_again(retry, exception) or _used_up(retry, failures):
         return None
     due = now + retry.delay(failures, random01)
-    return AttemptRow(seq, digest, _latest(row, number), failures, row.losses if row else 0, due, error_body, row.heartbeat if row else b"")
+    losses, heartbeat = (row.losses, row.heartbeat) if row else (0, b"")
+    return AttemptRow(seq, digest, _latest(row, number), failures, losses, due, error_body, heartbeat, name)
 
 
 def after_loss(
@@ -55,7 +58,7 @@ def after_loss(
     now: int,
     random01: float,
     *,
-    step: str = "",
+    name: str,
 ) -> AttemptRow | LossHold:
     """Return the row of the next attempt after attempt *number* was lost with its claim, or the hold.
 
@@ -65,15 +68,15 @@ def after_loss(
     failures = (row.failures if row else 0) + alone
     losses = (row.losses if row else 0) + (not alone)
     due = now + retry.delay(failures, random01) if alone else now
-    after = AttemptRow(seq, digest, _latest(row, number), failures, losses, due, b"", row.heartbeat if row else b"")
+    after = AttemptRow(seq, digest, _latest(row, number), failures, losses, due, b"", row.heartbeat if row else b"", name)
     why = _why_hold(retry, failures, losses, alone)
     if why is None:
         return after
     after.losses = 0  # a release starts the count again, never the number
-    return LossHold(_reason(step or f"command {seq}", number, why), after)
+    return LossHold(_reason(name, number, why), after)
 
 
-def after_cut(retry: Retry, row: AttemptRow | None, seq: int, digest: str, number: int, now: int) -> AttemptRow | None:
+def after_cut(retry: Retry, row: AttemptRow | None, seq: int, digest: str, number: int, now: int, *, name: str) -> AttemptRow | None:
     """Return the row of the next attempt after a worker that stopped cut attempt *number* off: it counts against no limit.
 
     None: the step allows one attempt only, so it is as good as lost.
@@ -81,7 +84,7 @@ def after_cut(retry: Retry, row: AttemptRow | None, seq: int, digest: str, numbe
     if retry.max_attempts == 1:
         return None
     failures, losses, heartbeat = (row.failures, row.losses, row.heartbeat) if row else (0, 0, b"")
-    return AttemptRow(seq, digest, number, failures, losses, now, b"", heartbeat)
+    return AttemptRow(seq, digest, number, failures, losses, now, b"", heartbeat, name)
 
 
 def never_again(retry: Retry, exception: BaseException) -> bool:
@@ -107,8 +110,8 @@ def _why_hold(retry: Retry, failures: int, losses: int, alone: bool) -> str | No
     return None
 
 
-def _reason(step: str, number: int, why: str) -> str:
+def _reason(name: str, number: int, why: str) -> str:
     return (
-        f"attempt {number} of {step} was lost: its worker stopped before it reported, so it may or may not have done its work; "
+        f"attempt {number} of step {name!r} was lost: its worker stopped before it reported, so it may or may not have done its work; "
         f"{why}. Look at what it did, then release the run to try it again, or cancel it"
     )

@@ -69,6 +69,7 @@ class AttemptRow:
     due: int  # store µs: not armed again before
     error: bytes  # last failure (core.failures), b"" if lost
     heartbeat: bytes = b""  # last heartbeat details, encoded
+    name: str = ""  # the step's or operation's, for people; "" in a row of before schema 4
 
 
 @dataclass(slots=True)

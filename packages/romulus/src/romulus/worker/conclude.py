@@ -151,7 +151,8 @@ def _cut_off(driver: RunDriver, draft: Draft, work: Work) -> None:
         return
     failures, losses, beat = (row.failures, row.losses, row.heartbeat) if row is not None else (0, 0, b"")
     now = driver.engine.store.estimated_now()
-    draft.remember(AttemptRow(seq, work.command.digest.hex(), work.number, failures, losses, now, b"", work.heartbeat or beat))
+    digest, name = work.command.digest.hex(), work.command.name
+    draft.remember(AttemptRow(seq, digest, work.number, failures, losses, now, b"", work.heartbeat or beat, name))
     driver.engine.executor.withdraw(driver.armed.pop(seq))
 
 

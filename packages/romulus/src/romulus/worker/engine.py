@@ -218,7 +218,9 @@ class Work:
     def after(self, retry: Retry, body: bytes, error: BaseException, now: int, random01: float) -> Outcome | TryAgain:
         """Return the next try; the failure, where there is none."""
         command = self.command
-        row = after_failure(retry, self.row, command.seq, command.digest.hex(), self.number, body, error, now, random01)
+        row = after_failure(
+            retry, self.row, command.seq, command.digest.hex(), self.number, body, error, now, random01, name=command.name,
+        )  # fmt: skip
         if row is None:
             return Outcome(self, True, body, None)
         row.heartbeat = self.heartbeat or row.heartbeat

@@ -130,7 +130,7 @@ def _after_loss(driver: RunDriver, record: Record, command: Command, armed: Arme
     assert isinstance(command.detail, StepCall)
     return after_loss(
         command.detail.spec.retry, driver.rows.get(armed.seq), armed.seq, armed.digest, armed.number,
-        record.run.losses > engine.settings.alone_after, engine.store.estimated_now(), engine.random01(), step=f"step {command.name!r}",
+        record.run.losses > engine.settings.alone_after, engine.store.estimated_now(), engine.random01(), name=command.name,
     )  # fmt: skip
 
 

@@ -61,7 +61,8 @@ ENTRIES: Final[LiteralString] = (
     "info text"
 )
 ATTEMPTS: Final[LiteralString] = (
-    "id bigint, seq integer, digest text, number integer, failures integer, losses integer, due bigint, error bytea, heartbeat bytea"
+    "id bigint, seq integer, digest text, number integer, failures integer, losses integer, due bigint, error bytea, heartbeat bytea, "
+    "name text"
 )
 OPENED: Final[LiteralString] = (
     "id bigint, n integer, seq integer, name text, correlation_id text, deadline bigint, shared boolean, include_late boolean"
@@ -182,14 +183,15 @@ def _attempts(s: Statement, transitions: Sequence[Transition]) -> None:
             f"settled AS (DELETE FROM romulus.attempts a USING {s.rows('id bigint, seq integer', settled)} x JOIN done d ON d.id = x.id "
             "WHERE a.run = d.key AND a.generation = d.generation AND a.seq = x.seq)"
         )
-    rows = [(t.id, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat) for t in going for a in t.attempts]
+    tried = [(t.id, a) for t in going for a in t.attempts]
+    rows = [(i, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat, a.name) for i, a in tried]
     if rows:
         s.part(
-            "tried AS (INSERT INTO romulus.attempts (run, generation, seq, digest, number, failures, losses, due, error, heartbeat) "
-            "SELECT d.key, d.generation, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat "
+            "tried AS (INSERT INTO romulus.attempts (run, generation, seq, digest, number, failures, losses, due, error, heartbeat, name) "
+            "SELECT d.key, d.generation, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat, a.name "
             f"FROM {s.rows(ATTEMPTS, rows)} a JOIN done d ON d.id = a.id ON CONFLICT (run, generation, seq) DO UPDATE SET "
             "digest = excluded.digest, number = excluded.number, failures = excluded.failures, losses = excluded.losses, "
-            "due = excluded.due, error = excluded.error, heartbeat = excluded.heartbeat)"
+            "due = excluded.due, error = excluded.error, heartbeat = excluded.heartbeat, name = excluded.name)"
         )
 
 

@@ -11,12 +11,12 @@ from romulus.core.errors import ConfigurationError, StoreSchemaError, StoreUnava
 
 from .faults import LOCKED, state_of, text_of
 from .pool import DRIVER_ERRORS, Pool
-from .schema import COMPATIBLE, POOLED_OPERATIONS, RESTORING, TABLES, VERSION
+from .schema import COMPATIBLE, NAMED_ATTEMPTS, POOLED_OPERATIONS, RESTORING, TABLES, VERSION
 from .session import OwnSession
 
 # Number n leads from schema n - 1 to n. Additive within a major version: workers of the release before keep working.
 # What they do is kept on tape, and a schema is released with its tape: tests/postgres/released.
-MIGRATIONS: Final[tuple[Sequence[LiteralString], ...]] = (TABLES, RESTORING, POOLED_OPERATIONS)
+MIGRATIONS: Final[tuple[Sequence[LiteralString], ...]] = (TABLES, RESTORING, POOLED_OPERATIONS, NAMED_ATTEMPTS)
 assert len(MIGRATIONS) == VERSION
 
 LOCK: Final[LiteralString] = "SELECT set_config('lock_timeout', '60s', true), pg_advisory_xact_lock(1383034229, -1)"

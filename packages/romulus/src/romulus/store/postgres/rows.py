@@ -38,7 +38,7 @@ MAIL: Final[LiteralString] = (
     "WHERE i.run = r.key AND (i.child IS NULL OR c.child IS NOT NULL)"
 )
 RECORD: Final[LiteralString] = (
-    f"{RUN}, {GENERATION}, ARRAY(SELECT ROW(a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat) "
+    f"{RUN}, {GENERATION}, ARRAY(SELECT ROW(a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat, a.name) "
     "FROM romulus.attempts a WHERE a.run = r.key AND a.generation = r.generation ORDER BY a.seq), "
     "ARRAY(SELECT ROW(w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late, e.arrival, e.id, e.name, e.correlation_id, "
     "e.payload, e.received_at) FROM romulus.waits w LEFT JOIN romulus.events e ON e.arrival = w.event WHERE w.run = r.key ORDER BY w.seq), "

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final, LiteralString
 
-VERSION: Final = 3
+VERSION: Final = 4
 COMPATIBLE: Final = 1  # the oldest schema version whose release still works on this one
 GENERATION_BITS: Final = 24  # of a generation's key: the rest is the run's key
 
@@ -172,3 +172,6 @@ POOLED_OPERATIONS: Final[tuple[LiteralString, ...]] = (
     # What each worker has the code of: [[name, whether it has a lookup], …].
     "ALTER TABLE romulus.workers ADD COLUMN operations text NOT NULL DEFAULT '[]'",
 )
+
+# Schema 4: what an unfinished command is called, for people.
+NAMED_ATTEMPTS: Final[tuple[LiteralString, ...]] = ("ALTER TABLE romulus.attempts ADD COLUMN name text NOT NULL DEFAULT ''",)

@@ -17,7 +17,12 @@ from .operations import leave_operations, write_operations
 from .pools import leave_pools, write_pools
 from .session import Session
 
-ATTEMPTS: Final = Bulk("apply.attempts", "INSERT OR REPLACE INTO attempts", 9)
+ATTEMPTS: Final = Bulk(
+    "apply.attempts",
+    "INSERT OR REPLACE INTO attempts (generation, seq, digest, number, failures, losses, due, error, heartbeat)",
+    9,
+)
+ATTEMPT_NAMES: Final = Bulk("apply.attempt_names", "INSERT OR REPLACE INTO attempt_names (generation, seq, name)", 3)
 WAITS: Final = Bulk(
     "apply.waits",
     "INSERT INTO waits (run, seq, namespace, name, correlation_id, deadline, shared, include_late, opened_at, event) "
@@ -84,6 +89,7 @@ def _attempts(session: Session, transitions: Sequence[Transition]) -> None:
         )
     rows = [(t.generation, a) for t in transitions for a in t.attempts]
     ATTEMPTS.write(session, [(g, a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat) for g, a in rows])
+    ATTEMPT_NAMES.write(session, [(g, a.seq, a.name) for g, a in rows])
 
 
 def _attributes(session: Session, transitions: Sequence[Transition]) -> None:

@@ -10,11 +10,11 @@ import apsw
 from romulus.core.errors import NotOurFile, StoreSchemaError, StoreUnavailable
 
 from .connection import execute
-from .schema import APPLICATION_ID, POOLED_OPERATIONS, RESTORING, TABLES, VERSION
+from .schema import APPLICATION_ID, NAMED_ATTEMPTS, POOLED_OPERATIONS, RESTORING, TABLES, VERSION
 from .session import Session
 
 # Number n leads from schema n - 1 to n. Additive within a major version: workers of the release before keep working.
-MIGRATIONS: Final[tuple[Sequence[LiteralString], ...]] = (TABLES, RESTORING, POOLED_OPERATIONS)
+MIGRATIONS: Final[tuple[Sequence[LiteralString], ...]] = (TABLES, RESTORING, POOLED_OPERATIONS, NAMED_ATTEMPTS)
 OBJECTS: Final = "SELECT type, name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY name"
 assert len(MIGRATIONS) == VERSION
 
@@ -105,7 +105,7 @@ def _upgrade(session: Session) -> None:
         incarnation = f"{session.host.random_bits(128):032x}"
         session.run("schema.incarnation", "INSERT INTO meta VALUES ('incarnation', ?)", (incarnation,))
         session.run("schema.mark", "PRAGMA application_id = 1383034229")
-    session.run("schema.number", "PRAGMA user_version = 3")
+    session.run("schema.number", "PRAGMA user_version = 4")
 
 
 def _objects(session: Session) -> dict[str, str]:

@@ -33,7 +33,9 @@ GENERATION: Final[LiteralString] = (
     "g.timeout, g.ended_by"
 )
 ENTRY: Final[LiteralString] = "position, kind, seq, name, attempt, at, failed, hex(body), hex(digest), info, fence, transition"
-ATTEMPT: Final[LiteralString] = "seq, digest, number, failures, losses, due, hex(error), hex(heartbeat)"
+ATTEMPT: Final[LiteralString] = (
+    "a.seq, a.digest, a.number, a.failures, a.losses, a.due, hex(a.error), hex(a.heartbeat), coalesce(n.name, '')"
+)
 WAIT: Final[LiteralString] = (
     "w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late, e.arrival, e.id, e.name, "
     "e.correlation_id, hex(e.payload), e.received_at"
@@ -46,7 +48,8 @@ WORKER: Final[LiteralString] = (
 )
 RECORD: Final[LiteralString] = (
     f"json_array({RUN}), json_array({GENERATION}), "
-    f"json((SELECT json_group_array(json_array({ATTEMPT}) ORDER BY seq) FROM attempts WHERE generation = r.generation_key)), "
+    f"json((SELECT json_group_array(json_array({ATTEMPT}) ORDER BY a.seq) FROM attempts a LEFT JOIN attempt_names n "
+    "ON n.generation = a.generation AND n.seq = a.seq WHERE a.generation = r.generation_key)), "
     f"json((SELECT json_group_array(json_array({WAIT}) ORDER BY w.seq) FROM waits w LEFT JOIN events e ON e.arrival = w.event "
     "WHERE w.run = r.key)), "
     f"json((SELECT json_group_array(json_array({MESSAGE}) ORDER BY key) FROM (SELECT * FROM inbox WHERE run = r.key "
@@ -97,8 +100,8 @@ def entry_of(row: Sequence[Any]) -> Entry:
 
 def attempt_of(row: Sequence[Any]) -> AttemptRow:
     """Return the attempt row of a row of `ATTEMPT`."""
-    seq, digest, number, failures, losses, due, error, heartbeat = row
-    return AttemptRow(seq, digest, number, failures, losses, due, bytes.fromhex(error), bytes.fromhex(heartbeat))
+    seq, digest, number, failures, losses, due, error, heartbeat, name = row
+    return AttemptRow(seq, digest, number, failures, losses, due, bytes.fromhex(error), bytes.fromhex(heartbeat), name)
 
 
 def wait_of(row: Sequence[Any]) -> OpenWait:

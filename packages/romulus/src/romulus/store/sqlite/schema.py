@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final, LiteralString
 
 APPLICATION_ID: Final = 0x526F6D75  # "Romu" in the file's header
-VERSION: Final = 3
+VERSION: Final = 4
 
 
 TABLES: Final[tuple[LiteralString, ...]] = (
@@ -139,4 +139,13 @@ POOLED_OPERATIONS: Final[tuple[LiteralString, ...]] = (
     "CREATE INDEX operations_queued ON operations (namespace, pool, due) WHERE due IS NOT NULL AND state = 'queued'",
     # What each worker has the code of: [[name, whether it has a lookup], …].
     "ALTER TABLE workers ADD COLUMN operations TEXT NOT NULL DEFAULT '[]'",
+)
+
+# Schema 4: what an unfinished command is called, for people. A table of its own: workers of schema 3 name no columns as they insert
+# an attempt, so one column more would refuse them. The trigger deletes for them, too; `INSERT OR REPLACE` does not fire it.
+NAMED_ATTEMPTS: Final[tuple[LiteralString, ...]] = (
+    """CREATE TABLE attempt_names (
+        generation INTEGER NOT NULL, seq INTEGER NOT NULL, name TEXT NOT NULL, PRIMARY KEY (generation, seq)) STRICT, WITHOUT ROWID""",
+    """CREATE TRIGGER attempts_deleted AFTER DELETE ON attempts
+        BEGIN DELETE FROM attempt_names WHERE generation = old.generation AND seq = old.seq; END""",
 )

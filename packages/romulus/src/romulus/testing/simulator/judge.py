@@ -132,7 +132,7 @@ class Judge:
     # ---- the rest --------------------------------------------------------------------------------
 
     def _left_over(self) -> Iterator[str]:
-        for table in ("waits", "attempts", "inbox", "pool_attempts"):
+        for table in ("waits", "attempts", "attempt_names", "inbox", "pool_attempts"):
             ((count,),) = self._reader.rows(f"SELECT count(*) FROM {table}")  # noqa: S608 - a literal
             if count:
                 yield f"{count} rows of {table} are left although every run has ended"

@@ -177,7 +177,7 @@ def _next_attempt(work: Work, sent: Sent) -> AttemptRow | None:
     assert sent.error is not None
     return after_failure(
         cast("OperationCall", command.detail).spec.retry, work.row, command.seq, command.digest.hex(), work.number, sent.body,
-        sent.error, engine.store.estimated_now(), engine.random01(),
+        sent.error, engine.store.estimated_now(), engine.random01(), name=command.name,
     )  # fmt: skip
 
 

@@ -95,14 +95,14 @@ def _follows(driver: RunDriver, command: Command, message: Message, told: PoolTo
     now, random01 = driver.engine.store.estimated_now(), driver.engine.random01()
     follows: AttemptRow | LossHold | None = None
     if told.end == PoolEnd.UNBEGUN:
-        follows = after_cut(Retry(), row, *given[:2], told.number - 1, now)
+        follows = after_cut(Retry(), row, *given[:2], told.number - 1, now, name=command.name)
     elif told.end == PoolEnd.CUT:
-        follows = after_cut(spec.retry, row, *given, now)
+        follows = after_cut(spec.retry, row, *given, now, name=command.name)
     if told.end == PoolEnd.LOST or (told.end == PoolEnd.CUT and follows is None):
-        follows = after_loss(spec.retry, row, *given, False, now, random01, step=f"step {command.name!r}")
+        follows = after_loss(spec.retry, row, *given, False, now, random01, name=command.name)
     elif told.end == PoolEnd.RAISED:
         error = load_failure(driver.engine.registry.vault.open(message.body, f"the failure of step {command.name!r}"))
-        follows = after_failure(spec.retry, row, *given, message.body, error, now, random01)
+        follows = after_failure(spec.retry, row, *given, message.body, error, now, random01, name=command.name)
     if told.heartbeat and follows is not None:
         (follows.row if isinstance(follows, LossHold) else follows).heartbeat = bytes.fromhex(told.heartbeat)
     return follows

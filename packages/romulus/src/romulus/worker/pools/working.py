@@ -153,7 +153,8 @@ class PoolWorker:
         )  # fmt: skip
         call = StepCall(self._engine.registry.steps[attempt.step], b"", Context())
         command = Command(attempt.seq, Kind.STEP, attempt.step, bytes.fromhex(attempt.digest), call, None)
-        row = AttemptRow(attempt.seq, attempt.digest, attempt.number - 1, 0, 0, 0, b"", attempt.heartbeat) if attempt.heartbeat else None
+        before = AttemptRow(attempt.seq, attempt.digest, attempt.number - 1, 0, 0, 0, b"", attempt.heartbeat, attempt.step)
+        row = before if attempt.heartbeat else None
         seed = Seeds.parse(attempt.seeds).newest
         return PoolWork(attempt, command, attempt.number, row, info, seed, self._report, self._beat)
 
