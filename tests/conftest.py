@@ -8,9 +8,9 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.postgres.fixtures import database, own_database, own_server_database, postgres_server, shared_database
+from tests.postgres.fixtures import database, new_database, own_database, own_server_database, postgres_server, shared_database
 
-__all__ = ["database", "own_database", "own_server_database", "postgres_server", "shared_database"]
+__all__ = ["database", "new_database", "own_database", "own_server_database", "postgres_server", "shared_database"]
 
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, print_blob=True)

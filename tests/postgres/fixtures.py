@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres.server import Database, Server, running
+from tests.postgres.server import Database, Server, running, without_a_past
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +35,13 @@ def database(shared_database: Database) -> Iterator[Database]:
     shared_database.empty()
     yield shared_database
     assert shared_database.execute(UNSTAMPED) == [], "a statement that changes a queued run must set queued_by"
+
+
+@pytest.fixture
+def new_database(postgres_server: Server) -> Iterator[Database]:
+    """A database with our schema and without a past."""
+    with without_a_past(postgres_server) as made:
+        yield made
 
 
 @pytest.fixture

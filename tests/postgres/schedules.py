@@ -151,14 +151,14 @@ class Schedules:
                 raise AssertionError(f"side {number} of schedule {[pick for pick, _ in chosen]}") from side.error
 
     def _able(self) -> list[int]:
-        """Return which sides can go on, once all that run have come to a stop, to their end, or to a lock."""
+        """Return which sides can go on, once all that run have come to a stop, to their end, or to a lock that one of these can release."""
         while True:
             with self._changed:
                 running = [side for side in self.sides if not side.still]
-                if running and self._connection.execute(WAITING).fetchall() != [(len(running),)]:
-                    self._changed.wait(0.001)
-                    continue
-                return [number for number, side in enumerate(self.sides) if side.still and not side.done]
+                able = [number for number, side in enumerate(self.sides) if side.still and not side.done]
+                if not running or (able and self._connection.execute(WAITING).fetchall() == [(len(running),)]):
+                    return able
+                self._changed.wait(0.001)
 
 
 @contextmanager

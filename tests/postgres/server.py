@@ -142,6 +142,16 @@ class Database:
 
 
 @contextmanager
+def without_a_past(server: Server) -> Iterator[Database]:
+    """Give a database with our schema for a test that counts pages: no dead rows and no statistics of tests before."""
+    made = Database(server, server.create(server.template()))
+    try:
+        yield made
+    finally:
+        made.drop()
+
+
+@contextmanager
 def running(*, directory: Path | None = None, **settings: str) -> Iterator[Server]:
     """Give a server of its own, below *directory* if one is named, and remove it after."""
     with tempfile.TemporaryDirectory(prefix="romulus-pg-", dir=directory) as made:

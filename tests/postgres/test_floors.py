@@ -74,6 +74,11 @@ class Touched(Exception):
 
 
 @pytest.fixture
+def database(new_database: Database) -> Database:
+    return new_database
+
+
+@pytest.fixture
 async def session(database: Database, host: MovableHost) -> AsyncIterator[OwnSession]:
     """A connection as the store opens them."""
     pool = Pool(place_of(database.url), host, 1)

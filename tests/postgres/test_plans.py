@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from romulus.store.postgres import PostgresStore, looking
 from romulus.store.postgres.session import OwnSession
-from tests.postgres.server import Database, Server
+from tests.postgres.server import Database
 from tests.postgres.test_floors import CLAIMED, pages, session
 from tests.store.kit import request, start
 
@@ -16,11 +14,8 @@ __all__ = ["session"]
 
 
 @pytest.fixture
-def database(postgres_server: Server) -> Iterator[Database]:
-    """A database of its own, with our schema in it."""
-    made = Database(postgres_server, postgres_server.create(postgres_server.template()))
-    yield made
-    made.drop()
+def database(new_database: Database) -> Database:
+    return new_database
 
 
 async def test_runs_that_came_with_a_dump_of_another_server_are_not_looked_at_each_time(
@@ -29,7 +24,10 @@ async def test_runs_that_came_with_a_dump_of_another_server_are_not_looked_at_ea
     """They bear numbers that this server will give one day."""
     database.execute("VACUUM ANALYZE romulus.runs")  # statistics of an empty table, as a new one has
     database.execute(CLAIMED)
-    database.execute("UPDATE romulus.runs SET queue_at = 1 << 60, wake_at = 1 << 60, queued_by = 1::bigint << 40, updated_at = created_at")
+    database.execute(
+        "UPDATE romulus.runs SET queue_at = 1::bigint << 60, wake_at = 1::bigint << 60, queued_by = 1::bigint << 40, "
+        "updated_at = created_at"
+    )
     database.execute("VACUUM romulus.runs")  # of what the update left, which a dump does not have
     await start(store, "r1")
     seen = await looking.look(session, request(), 10)

@@ -49,8 +49,9 @@ class Tale:
         return self.held_by(record.run.id)
 
     def repaired(self) -> None:
-        """What any worker that lives does now and then."""
+        """What any worker that lives does once it has found another dead."""
         self.call(settled(self.store))
+        self.store._forgotten.soon()
         self.call(self.store.sweep(100, PENDING))
 
 

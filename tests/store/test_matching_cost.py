@@ -15,7 +15,7 @@ from romulus.core.transition import Closing
 from romulus.store import open_store
 from romulus.store.contract import Store
 from romulus.store.postgres.session import OwnSession
-from tests.postgres.server import Database
+from tests.postgres.server import Database, Server, without_a_past
 from tests.store.kit import MovableHost, advance, again, claimed, close, deposits, event, wait
 
 FEW = 1_000
@@ -87,7 +87,6 @@ async def on_sqlite(path: Path, rows: int) -> dict[str, int]:
 
 
 async def on_postgres(database: Database, rows: int, patch: pytest.MonkeyPatch) -> dict[str, int]:
-    database.empty()
     numbers = f"FROM generate_series(1, {rows}) i"
     database.execute(
         "INSERT INTO romulus.runs (key, revision, fence, last_transition, created_at, updated_at, generation, position, cancel_seq, "
@@ -144,6 +143,10 @@ async def test_matching_on_sqlite_reads_as_many_pages_beside_many_waits_and_even
 
 
 async def test_matching_on_postgresql_reads_as_many_pages_beside_many_waits_and_events_as_beside_few(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    postgres_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check(await on_postgres(database, FEW, monkeypatch), await on_postgres(database, MANY, monkeypatch))
+    found = []
+    for rows in (FEW, MANY):
+        with without_a_past(postgres_server) as database:
+            found.append(await on_postgres(database, rows, monkeypatch))
+    check(*found)
