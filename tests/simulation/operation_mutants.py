@@ -6,6 +6,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -33,9 +34,9 @@ class Mutant:
     worlds: Callable[[], Iterator[Verdict]]
 
 
-def seeds() -> Iterator[Verdict]:
-    """Return random worlds."""
-    return (run_operating(seed) for seed in range(SEEDS))
+def seeds(begin: int = 0) -> Iterator[Verdict]:
+    """Return random worlds, those from seed *begin* on first."""
+    return (run_operating((begin + n) % SEEDS) for n in range(SEEDS))
 
 
 def crashes(kind: str, behaviour: str, stride: int = 7) -> Callable[[], Iterator[Verdict]]:
@@ -143,7 +144,7 @@ MUTANTS: Mapping[str, Mutant] = {
     "a settler sends although its arming was refused": Mutant(
         in_code(claimed.ClaimedSends, "_arm", "armed is not None and armed.changed", "armed is not None"), seeds
     ),
-    "what an earlier claim armed is armed again": Mutant(_armed_again, seeds),
+    "what an earlier claim armed is armed again": Mutant(_armed_again, partial(seeds, 35)),
     "an armed operation of a lost claim is left": Mutant(
         in_sql("", "NOT EXISTS (SELECT 1 FROM runs r", "EXISTS (SELECT 1 FROM runs r").apply, crashes("keyed", "answers")
     ),

@@ -9,6 +9,12 @@ from romulus.testing.simulator.seed import run_seed
 from .mutants import MUTANTS, Mutant, matched
 
 SEEDS_MAX = 400
+BEGIN = {  # where seeds that miss the rare ones are near; all are tried before one counts as not missed
+    "the digest is not compared": 80,
+    "a waiting cancel is overtaken by the end": 191,
+    "an open wait is left when its run ends": 55,
+    "a lost attempt is repeated although only one is allowed": 40,
+}
 
 
 @pytest.fixture(params=MUTANTS, ids=lambda mutant: mutant.name)
@@ -21,7 +27,8 @@ def mutant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> M
 
 
 def test_a_guard_taken_out_is_missed(mutant: Mutant) -> None:
-    verdicts = (run_seed(seed) for seed in range(SEEDS_MAX))
+    begin = BEGIN.get(mutant.name, 0)
+    verdicts = (run_seed((begin + n) % SEEDS_MAX) for n in range(SEEDS_MAX))
 
     caught = next((verdict for verdict in verdicts if not verdict.ok), None)
 
