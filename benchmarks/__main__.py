@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     store = SQLITE if options.store == SQLITE else POSTGRES
     plan = replace(QUICK if options.quick else Plan(), store=store, loop=options.loop)
     benchmarks = _chosen(store, options.names)
+    if options.profile:
+        options.profile.mkdir(parents=True, exist_ok=True)
     with databases(options.store, options.directory) as lent:
         measured = measure(benchmarks, plan, options.runs, options.directory, lent, options.profile, _say)
     print(report.as_text(benchmarks, plan, options.runs, measured, others))
