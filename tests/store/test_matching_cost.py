@@ -26,9 +26,10 @@ Count = Callable[[Callable[[], Awaitable[object]]], Awaitable[int]]
 
 
 async def costs(store: Store, host: MovableHost, count: Count) -> dict[str, int]:
-    """Return the pages that each request of an event's life touches, once all is warm."""
+    """Return the pages that each request of an event's life touches, once all is warm: the fewest of several turns, as some split a page."""
     record = await claimed(store, host, "mine")
-    for turn in ("warm", "counted"):
+    fewest: dict[str, int] = {}
+    for turn in ("warm", "first", "second", "third", "fourth"):
         sent = event(turn, name="mine")
         opening = advance(record, opens=[wait(1, name="mine")])
         pages = {
@@ -44,7 +45,9 @@ async def costs(store: Store, host: MovableHost, count: Count) -> dict[str, int]
         closing = advance(record, closes=[close(1, Closing.CONSUMED, held.deposit.event)])
         pages["consume"] = await count(lambda closing=closing: store.apply([closing]))  # type: ignore[misc]
         record = await again(store, record)
-    return pages
+        if turn != "warm":
+            fewest = {request: min(count, fewest.get(request, count)) for request, count in pages.items()}
+    return fewest
 
 
 def check(few: dict[str, int], many: dict[str, int]) -> None:
