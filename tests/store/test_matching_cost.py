@@ -26,7 +26,7 @@ Count = Callable[[Callable[[], Awaitable[object]]], Awaitable[int]]
 
 
 async def costs(store: Store, host: MovableHost, count: Count) -> dict[str, int]:
-    """Return the pages that each request of an event's life touches, once all is warm: the fewest of several turns, as some split a page."""
+    """Return the pages that each request of an event's life touches, once all is warm: the fewest of several turns, some split a page."""
     record = await claimed(store, host, "mine")
     fewest: dict[str, int] = {}
     for turn in ("warm", "first", "second", "third", "fourth"):
