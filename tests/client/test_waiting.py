@@ -60,7 +60,7 @@ async def test_one_look_serves_all_who_wait_for_an_end_and_wakes_only_those_whos
     await store.change("default", "cancelled", lambda run, _, now: terminate(run, "", now))
     hints.commit()
     assert await watches["cancelled"].changed() is True
-    assert not any(watches[name].told for name in ("goes on", "also"))
+    assert not any(watches[name]._told.is_set() for name in ("goes on", "also"))
     await changes.close()
 
 

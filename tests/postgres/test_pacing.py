@@ -11,7 +11,7 @@ import pytest
 from romulus.core.errors import StoreUnavailable
 from romulus.store.postgres import PostgresStore, apply, children, waking
 from romulus.store.postgres.pacing import SHARE, Paced
-from tests.postgres.kit import opened, settled
+from tests.postgres.kit import settled
 from tests.postgres.server import Database
 from tests.store.kit import PENDING, SECOND, MovableHost, claim, claimed, event, park, register, wait
 
@@ -34,16 +34,10 @@ class Ticking(MovableHost):
 
 
 @pytest.fixture
-async def ticking() -> AsyncIterator[Ticking]:
+async def host() -> AsyncIterator[Ticking]:
     host = Ticking()
     yield host
     host.close()
-
-
-@pytest.fixture
-async def paced(database: Database, ticking: Ticking) -> AsyncIterator[PostgresStore]:
-    async with opened(database.url, ticking) as store:
-        yield store
 
 
 @pytest.fixture
@@ -81,7 +75,7 @@ async def woken(store: PostgresStore) -> list[str]:
 
 
 async def test_sweeps_look_through_waits_and_messages_once_in_a_while(
-    paced: PostgresStore, ticking: Ticking, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, host: Ticking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
 
@@ -96,75 +90,75 @@ async def test_sweeps_look_through_waits_and_messages_once_in_a_while(
     monkeypatch.setattr(waking, "forgotten", forgotten)
     monkeypatch.setattr(children, "unread", unread)
     for _ in range(10):
-        await paced.sweep(10, PENDING)
+        await store.sweep(10, PENDING)
     assert looks == ["forgotten", "unread"]
-    ticking.time += SHARE * SECOND
+    host.time += SHARE * SECOND
     for _ in range(10):
-        await paced.sweep(10, PENDING)
+        await store.sweep(10, PENDING)
     assert looks == ["forgotten", "unread"] * 2
 
 
 async def test_under_an_old_open_transaction_claimed_attempts_are_looked_through_once_in_a_while(
-    paced: PostgresStore, ticking: Ticking, database: Database, elsewhere: psycopg.Connection[Any]
+    store: PostgresStore, host: Ticking, database: Database, elsewhere: psycopg.Connection[Any]
 ) -> None:
     for owner in ("v", "w1", "x"):
-        (await register(paced, ticking, owner)).close()
+        (await register(store, host, owner)).close()
     database.execute(CLAIMED, "w1", DEAD)
     database.execute("DELETE FROM romulus.pool_attempts")
     database.execute(CLAIMED, "v", 1)
     begun = read(database)
-    await paced.lose_pool(10)
-    await flushed(paced)
+    await store.lose_pool(10)
+    await flushed(store)
     first = read(database)
     for _ in range(10):
-        assert await paced.lose_pool(10) == 0
-    await flushed(paced)
+        assert await store.lose_pool(10) == 0
+    await flushed(store)
     assert read(database) - first < 2 * (first - begun), "ten look through less than two did"
 
-    await paced.mark_dead("v")
-    assert await paced.lose_pool(10) == 1, "a worker that is gone is seen at once all the same"
+    await store.mark_dead("v")
+    assert await store.lose_pool(10) == 1, "a worker that is gone is seen at once all the same"
     database.execute("UPDATE romulus.pool_attempts SET state = 'claimed', owner = 'w1', lease_until = 0")
-    ticking.time += SHARE * SECOND
-    assert await paced.lose_pool(10) == 1
+    host.time += SHARE * SECOND
+    assert await store.lose_pool(10) == 1
 
 
 async def test_a_run_that_was_forgotten_between_two_looks_is_woken_by_the_next_one(
-    paced: PostgresStore, ticking: Ticking, database: Database
+    store: PostgresStore, host: Ticking, database: Database
 ) -> None:
-    await paced.sweep(10, PENDING)
-    await forget(paced, ticking, database)
-    await paced.sweep(10, PENDING)
-    assert await woken(paced) == []
-    ticking.time += SHARE * SECOND
-    await paced.sweep(10, PENDING)
+    await store.sweep(10, PENDING)
+    await forget(store, host, database)
+    await store.sweep(10, PENDING)
+    assert await woken(store) == []
+    host.time += SHARE * SECOND
+    await store.sweep(10, PENDING)
 
-    assert await woken(paced) == ["r1"]
+    assert await woken(store) == ["r1"]
 
 
 async def test_the_sweep_that_finds_a_dead_worker_looks_at_once_for_what_it_has_forgotten(
-    paced: PostgresStore, ticking: Ticking, database: Database
+    store: PostgresStore, host: Ticking, database: Database
 ) -> None:
-    (await register(paced, ticking, "dead")).close()
-    await paced.sweep(10, PENDING)
-    await forget(paced, ticking, database)
+    (await register(store, host, "dead")).close()
+    await store.sweep(10, PENDING)
+    await forget(store, host, database)
     database.execute("UPDATE romulus.workers SET lease_until = 0 WHERE id = 'dead'")
-    await paced.sweep(10, PENDING)
+    await store.sweep(10, PENDING)
 
-    assert await woken(paced) == ["r1"]
+    assert await woken(store) == ["r1"]
 
 
 async def test_a_worker_that_could_not_look_at_what_it_parked_has_its_next_sweep_look(
-    paced: PostgresStore, ticking: Ticking, database: Database, monkeypatch: pytest.MonkeyPatch
+    store: PostgresStore, host: Ticking, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(*_: Any) -> None:
         raise StoreUnavailable("gone")
 
-    await paced.sweep(10, PENDING)
+    await store.sweep(10, PENDING)
     monkeypatch.setattr(apply, "wake_dealt", fails)
-    await forget(paced, ticking, database)
-    await paced.sweep(10, PENDING)
+    await forget(store, host, database)
+    await store.sweep(10, PENDING)
 
-    assert await woken(paced) == ["r1"]
+    assert await woken(store) == ["r1"]
 
 
 async def test_a_look_that_found_something_is_made_again_whenever_it_is_asked_for() -> None:

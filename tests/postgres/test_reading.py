@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
-from romulus.store import open_store
 from romulus.store.contract import Store
-from tests.postgres.server import Database
 from tests.store.kit import MovableHost, start
-
-
-@pytest.fixture
-async def host() -> AsyncIterator[MovableHost]:
-    host = MovableHost()
-    yield host
-    host.close()
-
-
-@pytest.fixture
-async def store(database: Database, host: MovableHost) -> AsyncIterator[Store]:
-    store = open_store(database.url, host)
-    await store.open()
-    yield store
-    await store.close()
 
 
 @pytest.mark.parametrize("read", ["run", "record"])

@@ -11,30 +11,10 @@ import pytest
 import romulus
 from romulus.core.transition import Transition
 from romulus.worker.committer import Committer
+from tests.worker.gates import CALLS, GATE, fresh, gated, noted
 from tests.worker.rig import eventually, world
 
-CALLS: list[str] = []
-GATE = asyncio.Event()
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    global GATE
-    CALLS.clear()
-    GATE = asyncio.Event()
-
-
-@romulus.step
-async def noted(name: str) -> str:
-    CALLS.append(name)
-    return name
-
-
-@romulus.step
-async def gated(name: str) -> str:
-    CALLS.append(name)
-    await GATE.wait()
-    return name
+__all__ = ["fresh"]
 
 
 @romulus.workflow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -18,24 +17,10 @@ from romulus.worker.draft import Draft
 from romulus.worker.driver import RunDriver
 from romulus.worker.engine import CancelIn
 from romulus.worker.takeup import parse_armed
+from tests.worker.gates import CALLS, GATE, fresh, gated
 from tests.worker.rig import World, eventually, world
 
-CALLS: list[str] = []
-GATE = asyncio.Event()
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    global GATE
-    CALLS.clear()
-    GATE = asyncio.Event()
-
-
-@romulus.step
-async def gated(name: str) -> str:
-    CALLS.append(name)
-    await GATE.wait()
-    return name
+__all__ = ["fresh"]
 
 
 @romulus.workflow

@@ -19,23 +19,10 @@ from romulus.store.contract import Lease
 from romulus.worker import Worker, WorkerSettings
 from romulus.worker.lease import LeaseKeeper
 from romulus.worker.watchdog import Watchdog
+from tests.worker.gates import CALLS, GATE, fresh, noted
 from tests.worker.rig import World, eventually, world
 
-CALLS: list[str] = []
-GATE = asyncio.Event()
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    global GATE
-    CALLS.clear()
-    GATE = asyncio.Event()
-
-
-@romulus.step
-async def noted(name: str) -> str:
-    CALLS.append(name)
-    return name
+__all__ = ["fresh"]
 
 
 @romulus.step

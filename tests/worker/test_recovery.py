@@ -5,20 +5,11 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-import pytest
-
 import romulus
+from tests.worker.gates import CALLS, GATE, fresh
 from tests.worker.rig import eventually, world
 
-CALLS: list[tuple[str, int]] = []
-GATE = asyncio.Event()
-
-
-@pytest.fixture(autouse=True)
-def _fresh() -> None:
-    global GATE
-    CALLS.clear()
-    GATE = asyncio.Event()
+__all__ = ["fresh"]
 
 
 @romulus.step

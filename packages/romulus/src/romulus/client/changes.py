@@ -137,11 +137,6 @@ class RunWatch:
         for end in self._ends:
             end()
 
-    @property
-    def told(self) -> bool:
-        """Return whether `changed` would return at once."""
-        return self._told.is_set()
-
     async def changed(self) -> bool:
         """Return when the run may have changed since this was last asked; True: a worker here, or a look, says that it is over."""
         await self._told.wait()

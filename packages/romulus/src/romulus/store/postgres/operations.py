@@ -267,11 +267,17 @@ async def take(
     session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int, lost: OperationState | None
 ) -> TakenOperations:
     """Claim due operations inside the open transaction; see `Store.take_operations`."""
-    over = [key for (key,) in await session.rows("operations.over", LOCK_LOST)] if lost is not None else []
-    if lost is not None and over:
+    if lost is not None:
+        await _give_up(session, lost)
+    return await _claimed(session, owner, namespace, serves, limit, NEXT, LOCK_DUE)
+
+
+async def _give_up(session: Session, lost: OperationState) -> None:
+    """Take what is claimed by claims that are over off them."""
+    over = [key for (key,) in await session.rows("operations.over", LOCK_LOST)]
+    if over:
         await session.rows("operations.note_lost", NOTE_LOST, over, lost.value)
         await session.rows("operations.give_up", GIVE_UP, over, lost.value)
-    return await _claimed(session, owner, namespace, serves, limit, NEXT, LOCK_DUE)
 
 
 async def take_queued(session: Session, owner: str, namespace: str, serves: OperationsServed, limit: int) -> TakenOperations:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, LiteralString, TypeAlias
 
@@ -75,7 +75,7 @@ async def report(session: Session, asked: Sequence[Ask]) -> list[Decided | None]
     now: int = found[0][0]
     decisions = _decisions(asked, [operation_of(row[1:]) for row in found], now)
     made = [each for each in decisions if each is not None]
-    await _become(session, made)
+    await become(session, {each.decided.row.key: each.decided.row for each in made if each.decided.changed}.values())  # the last of each
     await _note(session, made, now)
     await _tell(session, made, now)
     return [None if each is None else each.decided for each in decisions]
@@ -96,10 +96,10 @@ def _decisions(asked: Sequence[Ask], found: Sequence[OperationRow], now: int) ->
     return decisions
 
 
-async def _become(session: Session, made: Sequence[Decision]) -> None:
-    rows = {each.decided.row.key: each.decided.row for each in made if each.decided.changed}  # the last of each
+async def become(session: Session, rows: Collection[OperationRow]) -> None:
+    """Write what operations have become; the caller has locked them."""
     if rows:
-        await session.rows("report.become", BECOME, *columns([_row(row) for row in rows.values()]))
+        await session.rows("operations.become", BECOME, *columns([_row(row) for row in rows]))
 
 
 def _row(row: OperationRow) -> Row:

@@ -19,6 +19,7 @@ from .faults import unavailable
 from .operations import ADD_NOTES, FROM, OPERATION, operation_of
 from .place import Place
 from .pool import DRIVER_ERRORS, Pool
+from .reporting import become
 from .rows import RUN, columns, run_of
 from .session import OwnSession
 
@@ -58,10 +59,6 @@ VOID_OTHERS: Final[LiteralString] = (
 )
 VOID_POOLS: Final[LiteralString] = "UPDATE romulus.pool_attempts SET fence = greatest(fence, $1) + $2"
 OPEN: Final[LiteralString] = f"SELECT {OPERATION} {FROM} WHERE o.ended_at IS NULL ORDER BY o.key"
-BECOMES: Final[LiteralString] = (
-    "UPDATE romulus.operations SET state = $2, sends = $3, owner = $4, fence = $5, first_sent_at = $6, may_leave_until = $7, due = $8, "
-    "looks = $9, cleared = $10, hold_reason = $11, updated_at = $12 WHERE key = $1"
-)
 DOUBTED: Final[LiteralString] = "INSERT INTO romulus.doubted (operation) SELECT * FROM unnest($1::bigint[]) ON CONFLICT DO NOTHING"
 HOLD: Final[LiteralString] = (
     "UPDATE romulus.runs r SET status = $4, hold_kind = x.kind, hold_reason = x.reason, wake_at = NULL, lane = 0, queue_at = NULL, "
@@ -122,12 +119,7 @@ async def _void(session: OwnSession, doubt: Doubt) -> set[int]:
 
 async def _open_operations(session: OwnSession, doubt: Doubt) -> list[OperationRow]:
     rows = [doubted(operation_of(row), doubt) for row in await session.rows("restore.operations", OPEN)]
-    for row in rows:
-        await session.rows(
-            "restore.become", BECOMES,
-            row.key, row.state.value, row.sends, row.owner, row.fence, row.first_sent_at, row.may_leave_until, row.due, row.looks,
-            row.cleared, row.hold_reason, row.updated_at,
-        )  # fmt: skip
+    await become(session, rows)
     if rows:
         notes = [(row.key, doubt.restored_at, "restored", "", row.state.value, "{}", b"") for row in rows]
         await session.rows("restore.notes", ADD_NOTES, *columns(notes))
