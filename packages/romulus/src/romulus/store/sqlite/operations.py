@@ -282,7 +282,7 @@ def _report(session: Session, given: Report, decide: Decide, to: RunStatus, now:
     decided = decide(before, given, now)
     row = decided.row
     if decided.changed:
-        _become(session, row)
+        become(session, row)
     elif _notes(session, row.key) >= NOTES_MAX:
         return decided
     session.run("operations.note", ADD_NOTE, (row.key, now, decided.kind, given.who, row.state, given.detail, given.note or given.body))
@@ -291,7 +291,8 @@ def _report(session: Session, given: Report, decide: Decide, to: RunStatus, now:
     return decided
 
 
-def _become(session: Session, row: OperationRow) -> None:
+def become(session: Session, row: OperationRow) -> None:
+    """Write what an operation has become."""
     session.run(
         "operations.become",
         BECOMES,

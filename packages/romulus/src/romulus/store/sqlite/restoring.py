@@ -12,7 +12,7 @@ from romulus.core.operations import OperationRow
 from romulus.core.record import Doubt, Run
 from romulus.core.restoring import FENCE_GAP, Restored, awaited, doubted, why_held
 
-from .operations import ADD_NOTE, OPERATION, operation_of
+from .operations import ADD_NOTE, OPERATION, become, operation_of
 from .pools import lose_now
 from .rows import RUN, gathered, read_all, run_of
 from .session import Session
@@ -42,10 +42,6 @@ RAISE: Final = "UPDATE runs SET fence = max(fence, ?) + ?, revision = revision +
 VOID_POOLS: Final = "UPDATE pool_attempts SET fence = max(fence, ?) + ?"
 OPEN: Final = gathered(
     OPERATION, "FROM (SELECT * FROM operations WHERE ended_at IS NULL ORDER BY key) o CROSS JOIN runs r ON r.key = o.run"
-)
-BECOMES: Final = (
-    "UPDATE operations SET state = ?2, sends = ?3, owner = ?4, fence = ?5, first_sent_at = ?6, may_leave_until = ?7, due = ?8, looks = ?9, "
-    "cleared = ?10, hold_reason = ?11, updated_at = ?12 WHERE key = ?1"
 )
 HOLD: Final = (
     "UPDATE runs SET status = ?4, hold_kind = ?2, hold_reason = ?3, wake_at = NULL, lane = 0, queue_at = NULL, updated_at = ?5 "
@@ -87,14 +83,7 @@ def _void(session: Session, doubt: Doubt, now: int) -> set[int]:
 def _open_operations(session: Session, doubt: Doubt) -> list[OperationRow]:
     rows = [doubted(row, doubt) for row in read_all(session, "restore.operations", OPEN, (), operation_of)]
     for row in rows:
-        session.run(
-            "restore.become",
-            BECOMES,
-            (
-                row.key, row.state, row.sends, row.owner, row.fence, row.first_sent_at, row.may_leave_until, row.due, row.looks,
-                row.cleared, row.hold_reason, row.updated_at,
-            ),
-        )  # fmt: skip
+        become(session, row)
         session.run("restore.note", ADD_NOTE, (row.key, doubt.restored_at, "restored", "", row.state, "{}", b""))
         if row.doubted:
             session.run("restore.doubted", "INSERT OR IGNORE INTO doubted VALUES (?)", (row.key,))
