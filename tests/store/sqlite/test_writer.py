@@ -37,10 +37,31 @@ async def test_quick_work_is_done_in_place(writer: Writer) -> None:
     assert [await where(writer) for _ in range(5)] == [True] * 5
 
 
+async def slow(writer: Writer, host: MovableHost) -> None:
+    await writer.run(lambda _: host.advance(QUICK_MAX * 50))
+
+
 async def test_slow_work_sends_what_follows_to_the_thread_until_one_tries_again(writer: Writer, host: MovableHost) -> None:
-    await writer.run(lambda _: host.advance(QUICK_MAX * 5))
+    for _ in range(3):
+        await slow(writer, host)
 
     assert [await where(writer) for _ in range(AWAY + 2)] == [False] * AWAY + [True] * 2
+
+
+async def test_one_slow_piece_among_quick_ones_sends_nothing_to_the_thread(writer: Writer, host: MovableHost) -> None:
+    for _ in range(3):
+        await slow(writer, host)
+        assert [await where(writer) for _ in range(8)] == [True] * 8
+
+
+async def test_work_that_is_still_slow_when_it_tries_again_goes_back_to_the_thread_at_once(writer: Writer, host: MovableHost) -> None:
+    for _ in range(3):
+        await slow(writer, host)
+    assert [await where(writer) for _ in range(AWAY)] == [False] * AWAY
+
+    await slow(writer, host)
+
+    assert [await where(writer) for _ in range(AWAY + 1)] == [False] * AWAY + [True]
 
 
 async def test_work_that_finds_the_file_locked_is_done_again_on_the_thread(writer: Writer) -> None:

@@ -38,7 +38,11 @@ LEFT: Final[LiteralString] = (
 )
 ADVANCE: Final = Bulk("apply.advance", f"UPDATE runs NOT INDEXED SET {WRITTEN} FROM (", 13, f") AS t WHERE {GUARDS}")
 LEAVE: Final = Bulk("apply.leave", f"UPDATE runs NOT INDEXED SET {WRITTEN}, {LEFT} FROM (", 19, f") AS t WHERE {GUARDS}")
-JOURNAL: Final = Bulk("apply.journal", "INSERT INTO journal", 13)
+JOURNAL: Final = Bulk(
+    "apply.journal",
+    "INSERT INTO journal (generation, position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition)",
+    13,
+)
 HOLDING: Final = Bulk("apply.holding", "SELECT json_group_array(runs.key) FROM (", 6, f") AS t CROSS JOIN runs NOT INDEXED WHERE {GUARDS}")
 
 

@@ -30,7 +30,8 @@ def copy_journal(session: Session, to: int, source: int, below: int) -> int:
     """Copy the entries of *source* with a position under *below* and return how many there are."""
     return session.count(
         "journal.copy",
-        "INSERT INTO journal SELECT ?1, position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition "
+        "INSERT INTO journal (generation, position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition) "
+        "SELECT ?1, position, kind, seq, name, attempt, at, failed, body, digest, info, fence, transition "
         "FROM journal WHERE generation = ?2 AND position < ?3 ORDER BY position",
         (to, source, below),
     )

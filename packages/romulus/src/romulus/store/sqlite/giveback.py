@@ -19,6 +19,7 @@ UNMATCHED: Final[LiteralString] = (
     "UPDATE events SET state = 'unmatched', run = NULL WHERE arrival IN (SELECT value FROM json_each(?)) AND state = 'matched' "
     "AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.event = events.arrival)"
 )
+LATE: Final[LiteralString] = "INSERT OR IGNORE INTO late (event, run) SELECT value ->> 0, value ->> 1 FROM json_each(?)"
 REQUEUED: Final[LiteralString] = (
     "INSERT INTO to_match (namespace, name, correlation_id) SELECT namespace, name, correlation_id FROM events "
     "WHERE arrival IN (SELECT value FROM json_each(?)) AND state = 'unmatched'"
@@ -44,6 +45,6 @@ def _give_back(session: Session, which: LiteralString, given: Sequence[object], 
         return
     events = (json.dumps([event for event, _ in held]),)
     if late:
-        session.run("waits.late", "INSERT OR IGNORE INTO late SELECT value ->> 0, value ->> 1 FROM json_each(?)", (json.dumps(held),))
+        session.run("waits.late", LATE, (json.dumps(held),))
     session.run("waits.unmatched", UNMATCHED, events)
     session.run("waits.requeued", REQUEUED, events)

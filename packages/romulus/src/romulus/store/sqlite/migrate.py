@@ -103,7 +103,7 @@ def _upgrade(session: Session) -> None:
             session.run("schema.migrate", statement)
     if version == 0:
         incarnation = f"{session.host.random_bits(128):032x}"
-        session.run("schema.incarnation", "INSERT INTO meta VALUES ('incarnation', ?)", (incarnation,))
+        session.run("schema.incarnation", "INSERT INTO meta (name, value) VALUES ('incarnation', ?)", (incarnation,))
         session.run("schema.mark", "PRAGMA application_id = 1383034229")
     session.run("schema.number", "PRAGMA user_version = 4")
 

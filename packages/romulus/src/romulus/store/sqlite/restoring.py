@@ -86,7 +86,7 @@ def _open_operations(session: Session, doubt: Doubt) -> list[OperationRow]:
         become(session, row)
         session.run("restore.note", ADD_NOTE, (row.key, doubt.restored_at, "restored", "", row.state, "{}", b""))
         if row.doubted:
-            session.run("restore.doubted", "INSERT OR IGNORE INTO doubted VALUES (?)", (row.key,))
+            session.run("restore.doubted", "INSERT OR IGNORE INTO doubted (operation) VALUES (?)", (row.key,))
     return rows
 
 

@@ -25,6 +25,7 @@ Serve: TypeAlias = tuple[str, str, str]
 
 KEPT_DEAD: Final = 24 * 3600 * 1_000_000  # µs a dead worker's row stays in listings
 INSERT: Final[LiteralString] = f"INSERT INTO workers ({WORKER}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+OPERATING: Final[LiteralString] = "INSERT OR IGNORE INTO operating (namespace, workflow, version) VALUES (?, ?, ?)"
 RENEW: Final[LiteralString] = "UPDATE workers SET lease_until = ?, renewed_at = ? WHERE id = ? AND NOT dead"
 MARK: Final[LiteralString] = "UPDATE workers SET dead = 1 WHERE id = ? AND NOT dead AND lease_until = ?"
 # Owners of runs, each found by one step in the index; those without a live row are dead or were never known here.
@@ -89,7 +90,7 @@ def register(session: Session, worker: WorkerRow, lease: int, now: int) -> int:
     row = astuple(worker)[:12]
     session.run("worker.register", INSERT, (*row, now, now, until, False, worker.stopping))
     for workflow, version in worker.operating:
-        session.run("worker.operating", "INSERT OR IGNORE INTO operating VALUES (?, ?, ?)", (worker.namespace, workflow, version))
+        session.run("worker.operating", OPERATING, (worker.namespace, workflow, version))
     return until
 
 

@@ -21,6 +21,7 @@ from .session import Session
 T = TypeVar("T")
 
 QUICK_MAX: Final = 4_000  # µs that work in place may take, on the average of recent work
+COUNTED_MAX: Final = 2 * QUICK_MAX  # of one piece: a disk that pauses now and then is no slow disk
 AWAY: Final = 32  # pieces of work done on the thread before one tries in place again
 
 
@@ -41,13 +42,13 @@ class Pace:
 
     def took(self, since: int) -> None:
         """Note that work in place began at *since* (monotonic) and has just ended."""
-        self._mean += (self._host.monotonic() - since - self._mean) // 4
+        self._mean += (min(self._host.monotonic() - since, COUNTED_MAX) - self._mean) // 4
         if self._mean > QUICK_MAX:
             self.leave()
 
     def leave(self) -> None:
-        """Do the next work on the thread."""
-        self._mean, self._away = 0, AWAY
+        """Do the next work on the thread, and more of it if what then tries in place is not quick at once."""
+        self._mean, self._away = QUICK_MAX, AWAY
 
 
 class Writer:
