@@ -85,5 +85,13 @@ def test_an_instant_without_a_time_zone_is_refused_by_field(value: Any) -> None:
         instant(value, "start_at")
 
 
+@pytest.mark.parametrize(("value", "hours"), [(datetime.max, -12), (datetime.min, 12)])
+def test_an_instant_that_is_no_date_in_utc_is_refused_by_field(value: datetime, hours: int) -> None:
+    with pytest.raises(InvalidSetting, match=r"^deadline must be within the years 1 to 9999 in UTC"):
+        instant(value.replace(tzinfo=timezone(timedelta(hours=hours))), "deadline")
+
+    assert to_datetime(instant(value.replace(tzinfo=UTC), "deadline")) == value.replace(tzinfo=UTC)
+
+
 def test_an_offset_does_not_move_the_instant() -> None:
     assert instant(datetime(1970, 1, 1, 2, tzinfo=timezone(timedelta(hours=2))), "x") == 0

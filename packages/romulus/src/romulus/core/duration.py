@@ -50,13 +50,16 @@ def instant(value: datetime, field: str) -> int:
     """Return the aware *value* in µs since 1970-01-01 UTC.
 
     Raises:
-        InvalidSetting: not a datetime, or one without a time zone.
+        InvalidSetting: not a datetime, one without a time zone, or one that in UTC is outside of the years 1 to 9999: nobody could read it.
     """
     if not isinstance(value, datetime):
         raise InvalidSetting(f"{field} must be a datetime, not {type(value).__name__}")
     if value.utcoffset() is None:
         raise InvalidSetting(f"{field} must have a time zone, got {value!r}; for UTC write datetime(..., tzinfo=timezone.utc)")
-    return (value - _EPOCH) // _MICROSECOND
+    try:
+        return (value.astimezone(UTC) - _EPOCH) // _MICROSECOND
+    except OverflowError:
+        raise InvalidSetting(f"{field} must be within the years 1 to 9999 in UTC, got {value!r}") from None
 
 
 def to_datetime(us: int) -> datetime:
