@@ -25,7 +25,8 @@ class Rude(BaseException):
 class Moody:
     """A codec whose key service is away now and then."""
 
-    away = False
+    away = False  # when it is to encode
+    locked = False  # when it is to decode
     refused = 0
 
     def encode(self, data: bytes) -> bytes:
@@ -35,6 +36,10 @@ class Moody:
         return data
 
     def decode(self, data: bytes) -> bytes:
+        if Moody.locked:
+            raise OSError("the key service is away")
+        if b"another key" in data:
+            raise ValueError("not my key")
         return data
 
 
@@ -43,7 +48,7 @@ def _fresh() -> None:
     global GATE
     CALLS.clear()
     GATE = asyncio.Event()
-    Moody.away, Moody.refused = False, 0
+    Moody.away, Moody.locked, Moody.refused = False, False, 0
 
 
 @romulus.step(retry=Retry(max_attempts=1))
@@ -129,6 +134,35 @@ async def test_a_run_whose_end_the_codec_cannot_encode_is_held_and_ends_when_rel
         CALLS.append("back")
         await handle.release()
         assert await handle.result(timeout=20) == "now"
+
+
+async def test_an_event_that_the_codec_cannot_decode_now_is_not_taken_as_bad(tmp_path: Path) -> None:
+    async with world(tmp_path, ends, codec=Moody()) as w:
+        await w.worker()
+        CALLS.append("calm")
+        handle = await w.client.start(ends.options(id="r"))
+        await w.until("r", "waiting")
+        Moody.locked = True
+        await w.client.send_event("go", "now", correlation_id="c", event_id="e")
+        held = await w.until("r", "held")
+        assert held.hold_reason is not None
+        assert held.hold_reason.startswith("event 'e' cannot be decoded: the App's codec raised OSError: the key service is away")
+
+        Moody.locked = False
+        assert [event.state for event in await w.client.events()] == ["matched"]
+        await handle.release()
+        assert await handle.result(timeout=20) == "now"
+
+
+async def test_an_event_that_a_working_codec_cannot_decode_is_taken_as_bad(tmp_path: Path) -> None:
+    async with world(tmp_path, ends, codec=Moody()) as w:
+        await w.worker()
+        CALLS.append("calm")
+        handle = await w.client.start(ends.options(id="r"))
+        await w.client.send_event("go", "another key", correlation_id="c")
+        await w.client.send_event("go", "now", correlation_id="c")
+        assert await handle.result(timeout=20) == "now"
+        assert [event.state for event in await w.client.events()] == ["bad", "consumed"]
 
 
 async def test_a_defect_of_the_engine_in_an_advance_holds_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

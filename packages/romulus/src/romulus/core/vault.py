@@ -7,6 +7,8 @@ from typing import Protocol
 from .errors import SerializationError, Undecodable, ValueTooLarge
 from .failures import cut_failure
 
+PROBE = b"null"
+
 
 class Codec(Protocol):
     """What `App(codec=)` takes: turns every stored value into other bytes and back."""
@@ -64,6 +66,13 @@ class Vault:
         except Exception as error:
             raise Undecodable(f"{what} cannot be decoded: the App's codec raised {type(error).__name__}: {error}") from error
         return _bytes(plain, what, "decode", Undecodable)
+
+    def works(self) -> bool:
+        """Return whether the App's codec decodes what it encodes now: else it is the codec that fails, and not a value."""
+        try:
+            return self.open(self.seal(PROBE, "a probe"), "a probe") == PROBE
+        except (SerializationError, Undecodable):
+            return False
 
     def _encode(self, codec: Codec, plain: bytes, what: str) -> bytes:
         try:

@@ -134,14 +134,20 @@ def _due_again(driver: RunDriver, command: Command) -> None:
 
 
 def _event(driver: RunDriver, draft: Draft, arrived: EventIn) -> None:
-    """Consume a matched event, or take it as bad where it does not fit the declared type."""
+    """Consume a matched event, or take it as bad where it does not fit the declared type.
+
+    Raises:
+        Undecodable: the App's codec fails at present; the event stays with its wait.
+    """
     command, deposit = driver.instance.open.get(arrived.seq), arrived.deposit
     if command is None or not isinstance(command.detail, WaitCall) or arrived.seq not in driver.waits:
         return
+    vault = driver.engine.registry.vault
     try:
-        vault = driver.engine.registry.vault
         value = command.detail.value.load(vault.open(deposit.payload, f"event {deposit.event_id!r}"))
-    except (Undecodable, SerializationError):
+    except (Undecodable, SerializationError) as error:
+        if not vault.works():
+            raise Undecodable(str(error)) from error
         draft.close(CloseWait(arrived.seq, Closing.BAD, deposit.event))
         return
     del driver.waits[arrived.seq]
