@@ -128,6 +128,8 @@ def test_a_wait_that_runs_out_raises_wait_timeout(workflow_is_async: bool) -> No
         ("paid", {"timeout": -1}, "timeout must not be negative"),
         ("paid", {"timeout": 1, "deadline": datetime(2026, 1, 1, tzinfo=UTC)}, "give timeout or deadline, not both"),
         ("paid", {"deadline": datetime(2026, 1, 1)}, "deadline must have a time zone"),
+        ("paid", {"type": object()}, "event 'paid': the annotation cannot be used"),
+        ("paid", {"correlation_id": "k" * 251}, "correlation_id has 251 characters, at most 250 are allowed"),
         ("paid", {"type": "Order"}, "type='Order' of event 'paid' is text: give the type itself"),
     ],
 )

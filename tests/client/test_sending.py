@@ -48,6 +48,18 @@ async def test_an_event_sent_before_anyone_waits_is_consumed_later(tmp_path: Pat
         assert (event.state, event.run_id) == ("consumed", "early")
 
 
+async def test_the_waits_of_a_fork_of_a_run_with_the_longest_id_can_be_answered(tmp_path: Path) -> None:
+    async with working(app_at(tmp_path)) as client:
+        longest = await client.start(waits_for.options(id="r" * 200), "go")
+        await reached(longest, RunStatus.WAITING)
+
+        fork = await longest.fork(0)
+        await fork.send_event("go", 7)
+
+        assert fork.id == "r" * 200 + "~1"
+        assert await fork.result(timeout=30) == 7
+
+
 async def test_open_waits_are_listed_until_their_event_comes(tmp_path: Path) -> None:
     async with working(app_at(tmp_path)) as client:
         handle = await client.start(waits_for.options(id="w"), "go")
@@ -81,7 +93,7 @@ async def test_reserved_and_unusable_names_are_refused(tmp_path: Path, name: str
 
 async def test_what_is_no_json_is_refused_and_nothing_is_stored(tmp_path: Path) -> None:
     async with app_at(tmp_path).client() as client:
-        for payload in (object(), {1: 2}, {"a": {1, 2}}, ["\ud800"]):
+        for payload in (object(), {1: 2}, {"a": {1, 2}}, ["\ud800"], print, ValueError("x")):
             with pytest.raises(SerializationError, match="payload of event 'e'"):
                 await client.send_event("e", payload, correlation_id="o")
         assert len(await client.events()) == 0

@@ -19,7 +19,8 @@ from romulus.core.text import InvalidText, check_text
 F = TypeVar("F", bound=Callable[..., Any])
 
 name_chars_max = 200  # of workflows, versions, steps and events
-id_chars_max = 200  # of runs, events and correlation
+id_chars_max = 200  # of events, and of runs as a start may choose it
+run_id_chars_max = 250  # of runs: what a start may choose, and room for the endings of forks; of correlation, so that each is one
 RESERVED_EVENTS = ("romulus.", "remus.")
 
 
@@ -76,8 +77,13 @@ def check_pool(value: object, field: str) -> str | None:
 
 
 def check_id(value: object, field: str) -> str:
-    """Return *value* if it can be a run ID, event ID or correlation ID: non-empty text of at most 200 characters."""
+    """Return *value* if it can be an event's ID, or a run's at its start: non-empty text of at most 200 characters."""
     return _text(value, field, id_chars_max)
+
+
+def check_correlation_id(value: object, field: str) -> str:
+    """Return *value* if it can be a correlation ID: the ID of any run, forks included, or other text of at most 250 characters."""
+    return _text(value, field, run_id_chars_max)
 
 
 def check_run_id(value: object) -> str:

@@ -16,7 +16,7 @@ from romulus.core.errors import WrongColour
 from romulus.core.instance import Instance
 from romulus.core.values import ValueCodec
 
-from .checks import check_event_name, check_id
+from .checks import check_correlation_id, check_event_name
 from .place import workflow_code
 
 T = TypeVar("T")
@@ -74,6 +74,7 @@ def wait_for_event(
         WaitTimeout: none came in time.
         NotInRun: called outside workflow code.
         WrongColour: called in a `def` workflow.
+        DefinitionError: no payload can be of that type.
     """
     instance = workflow_code("romulus.wait_for_event()", "elsewhere ask a client for events")
     if instance.in_bridge():
@@ -105,7 +106,7 @@ def wait_call(
     """Return the wait that *instance*'s code asks for, checked."""
     return WaitCall(
         name=check_event_name(name),
-        correlation_id=instance.info.id if correlation_id is None else check_id(correlation_id, "correlation_id"),
+        correlation_id=instance.info.id if correlation_id is None else check_correlation_id(correlation_id, "correlation_id"),
         deadline=_deadline(instance.now, timeout, deadline),
         value=_codec(type, name),
         shared=shared,
@@ -136,6 +137,7 @@ def _codec(annotation: Any, name: str) -> ValueCodec[Any]:
     if isinstance(annotation, str):
         raise InvalidSetting(f"type={annotation!r} of event {name!r} is text: give the type itself")
     codec: ValueCodec[Any] = ValueCodec(annotation, f"event {name!r}")
+    codec.plan()  # else what no event can fit would be awaited, and each one taken as bad
     if len(_codecs) >= codecs_max:
         _codecs.clear()
     _codecs[key] = annotation, codec

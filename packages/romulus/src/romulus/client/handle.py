@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from romulus.authoring.checks import run_id_chars_max
 from romulus.core import requests
 from romulus.core.commands import WorkflowSpec
 from romulus.core.duration import Duration, micros
@@ -22,7 +23,6 @@ from .views import entry_view, evidence_view, record_view
 from .waiting import ended, snapshots
 
 T = TypeVar("T")
-RUN_ID_MAX_CHARS = 250  # what a start may choose, and room for the endings of forks
 REASON_MAX_CHARS = 2_000
 FORKS_MAX = 10_000  # forks of one run that are looked through for a free ID
 
@@ -31,7 +31,7 @@ class AsyncHandle(Generic[T]):
     """One run, by its ID. Making one reads nothing: the methods do."""
 
     def __init__(self, link: Link, run_id: str, spec: WorkflowSpec | None = None) -> None:
-        self.id: str = check_text(run_id, "run ID", RUN_ID_MAX_CHARS)
+        self.id: str = check_text(run_id, "run ID", run_id_chars_max)
         self._link, self._spec = link, spec
 
     def __repr__(self) -> str:
@@ -160,9 +160,9 @@ class AsyncHandle(Generic[T]):
         record = await self._link.record(self.id)
         await self._check_fork(record, position)
         for number in range(1, FORKS_MAX + 1):
-            fork_id = f"{self.id}~{number}"
-            if await self._start_fork(record, position, fork_id, version):
-                return AsyncHandle(self._link, fork_id, self._spec)
+            fork: AsyncHandle[T] = AsyncHandle(self._link, f"{self.id}~{number}", self._spec)  # refuses an ID that no run can have
+            if await self._start_fork(record, position, fork.id, version):
+                return fork
         raise RunConflict(f"{self.id}~{FORKS_MAX}", "and so do all forks before it")
 
     async def _start_fork(self, record: Record, position: int, fork_id: str, version: str | None) -> bool:

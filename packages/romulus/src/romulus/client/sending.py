@@ -6,9 +6,9 @@ import uuid
 from functools import lru_cache
 from typing import Any
 
-from romulus.authoring.checks import check_event_name, check_id
+from romulus.authoring.checks import check_correlation_id, check_event_name, check_id
 from romulus.core.digests import event_digest
-from romulus.core.errors import EventConflict, TooManyEvents
+from romulus.core.errors import DefinitionError, EventConflict, SerializationError, TooManyEvents
 from romulus.core.transition import EventClash, EventRefused, NewEvent
 from romulus.core.values import ValueCodec
 
@@ -22,7 +22,7 @@ PLAIN = frozenset({type(None), str, int, float, bool, list, tuple, dict})
 async def send_event(link: Link, name: str, payload: object, correlation_id: str, event_id: str | None) -> EventReceipt:
     """Store an event and return its receipt; see `AsyncClient.send_event`."""
     check_event_name(name)
-    check_id(correlation_id, "correlation ID")
+    check_correlation_id(correlation_id, "correlation ID")
     known = check_id(event_id, "event ID") if event_id is not None else await _new_id(link)
     plain = _dump(payload, f"payload of event {name!r}")
     stored = link.vault.seal(plain, f"payload of event {name!r}")
@@ -38,7 +38,10 @@ async def send_event(link: Link, name: str, payload: object, correlation_id: str
 def _dump(payload: object, where: str) -> bytes:
     """Encode plain JSON values as they are, others (a dataclass, a UUID, …) as their own class says."""
     kind: Any = payload.__class__
-    return _codec(Any if kind in PLAIN else kind, where).dump(payload)[0]
+    try:
+        return _codec(Any if kind in PLAIN else kind, where).dump(payload)[0]
+    except DefinitionError as error:
+        raise SerializationError(f"{where} is a {kind.__qualname__}, which cannot be stored; send what it stands for") from error
 
 
 @lru_cache(maxsize=codecs_max)
