@@ -71,6 +71,20 @@ async def test_a_timeout_ends_the_waiting_not_the_run(tmp_path: Path) -> None:
         assert await handle.result(timeout=30) == 3
 
 
+async def test_a_timeout_says_where_the_run_stands_by_then(tmp_path: Path) -> None:
+    app = app_at(tmp_path)
+    async with app.client() as client:
+        waiting, held = await client.start(waits_for, "go"), await client.start(stuck)
+        waiters = [asyncio.ensure_future(handle.result(timeout=3)) for handle in (waiting, held)]
+        async with app.worker():
+            await reached(waiting, RunStatus.WAITING)
+            await reached(held, RunStatus.HELD)
+            told = [str(error) for error in await asyncio.gather(*waiters, return_exceptions=True)]
+
+        assert told[0] == f"run {waiting.id!r} has not ended within 3 s, it is waiting; it goes on"
+        assert told[1].startswith(f"run {held.id!r} has not ended within 3 s, it is held: ")
+
+
 async def test_cancelled_and_terminated_runs_raise_as_such_with_the_reason(tmp_path: Path) -> None:
     async with working(app_at(tmp_path)) as client:
         cancelled, terminated = await client.start(waits_for, "a"), await client.start(waits_for, "b")

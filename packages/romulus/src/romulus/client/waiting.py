@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from romulus.core.errors import RunHeld
+from romulus.core.errors import RunHeld, StoreError
 from romulus.core.machine import TERMINAL, RunStatus
 from romulus.core.record import Record, Run
 
 from .link import Link
 
+LAST_LOOK_S = 1.0  # for what a timeout says of the run
 WATCH_AFTER_S = 0.5  # a watcher looks again after this: progress between parking points is told to nobody in this process
 
 
@@ -28,8 +29,10 @@ async def ended(link: Link, run_id: str, limit: int | None, raise_on_hold: bool)
         async with asyncio.timeout(None if limit is None else limit / 1_000_000):
             return await _until_ended(link, run_id, raise_on_hold, seen)
     except TimeoutError:
-        status = seen[-1].status if seen else "not read yet"
-        raise TimeoutError(f"run {run_id!r} has not ended within {(limit or 0) / 1_000_000:g} s, it is {status}; it goes on") from None
+        run = await _looked_again(link, run_id) or (seen[-1] if seen else None)
+        if run is not None and run.status in TERMINAL:
+            return await link.record(run_id)
+        raise TimeoutError(f"run {run_id!r} has not ended within {(limit or 0) / 1_000_000:g} s, it {_standing(run)}") from None
 
 
 async def snapshots(link: Link, run_id: str) -> AsyncIterator[Record]:
@@ -60,6 +63,21 @@ async def _until_ended(link: Link, run_id: str, raise_on_hold: bool, seen: list[
             elif raise_on_hold and run.status is RunStatus.HELD:
                 raise RunHeld(run_id, run.hold_reason)
             over = await watch.changed()
+
+
+async def _looked_again(link: Link, run_id: str) -> Run | None:
+    """Return the run as it stands; who waits for its end is told of nothing else. None: the store does not say, or not soon."""
+    try:
+        async with asyncio.timeout(LAST_LOOK_S):
+            return await link.run(run_id)
+    except (StoreError, TimeoutError):
+        return None
+
+
+def _standing(run: Run | None) -> str:
+    if run is not None and run.status is RunStatus.HELD:
+        return f"is held: {run.hold_reason}"
+    return "is not read yet" if run is None else f"is {run.status}; it goes on"
 
 
 def _face(record: Record) -> tuple[object, ...]:
