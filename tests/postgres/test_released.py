@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 
 from romulus.core.transition import Verdict
-from romulus.store.postgres import PostgresStore, migrate
+from romulus.store.postgres import migrate
 from romulus.store.postgres.schema import COMPATIBLE, VERSION
 from tests.postgres.kit import opened
-from tests.postgres.released.life import OLD, SERVES, START, StillHost, record
-from tests.postgres.released.tape import Player, Tape
+from tests.postgres.released.life import record
+from tests.postgres.released.tape import Player, PostgresTape, path_of
 from tests.postgres.server import Database
 from tests.processes.next_release import ADDS
-from tests.store.kit import LEASE, PENDING, RUNNING, advance, claim, entry, request, succeed, worker
+from tests.store.kit import LEASE, RUNNING, advance, entry, request, worker
+from tests.store.life import OLD, START, StillHost, take_over
 
 NEW = "new"
 RELEASED = range(COMPATIBLE, VERSION + 1)  # a schema without its tape fails here: see released/life.py
@@ -32,7 +33,7 @@ async def host() -> AsyncIterator[StillHost]:
 async def test_a_worker_of_a_released_schema_goes_on_while_it_is_migrated_and_beside_a_new_one(
     own_database: Database, host: StillHost, monkeypatch: pytest.MonkeyPatch, schema: int
 ) -> None:
-    tape = Tape.load(schema)
+    tape = PostgresTape.load(path_of(schema))
     make(own_database, schema)
     async with Player(own_database.url, stranger=NEW) as old:
         await old.play(tape.until("half"))
@@ -44,7 +45,7 @@ async def test_a_worker_of_a_released_schema_goes_on_while_it_is_migrated_and_be
             assert await store.apply([advance(mine, entry(0))]) == [Verdict.APPLIED]
             await old.play(tape)
     async with opened(own_database.url, host) as store:
-        assert await take_over(store) == {"left", "untouched", "held"}
+        assert await take_over(store, OLD, NEW) == {"left", "untouched", "held"}
 
     assert own_database.execute("SELECT DISTINCT status FROM romulus.runs WHERE namespace = 'default' ORDER BY 1") == [
         ("cancelled",), ("succeeded",),
@@ -55,7 +56,7 @@ async def test_a_worker_of_a_released_schema_goes_on_while_it_is_migrated_and_be
 
 async def test_the_tape_is_played_to_its_end_and_a_wrong_answer_stops_it(own_database: Database) -> None:
     made = await record(own_database)
-    tape = Tape(made.entries[:3])
+    tape = PostgresTape(made.entries[:3])
     make(own_database, VERSION)
     async with Player(own_database.url) as old:
         await old.play(tape)
@@ -66,15 +67,6 @@ async def test_the_tape_is_played_to_its_end_and_a_wrong_answer_stops_it(own_dat
     async with Player(own_database.url) as old:
         with pytest.raises(AssertionError):
             await old.play(tape)
-
-
-async def take_over(store: PostgresStore) -> set[str]:
-    """Let the new worker have what the old one left, end it, and return what that was."""
-    await store.mark_dead(OLD)
-    await store.sweep(10, PENDING)
-    records = (await claim(store, NEW, serves=SERVES)).records
-    assert await store.apply([succeed(r, entry(r.run.position)) for r in records]) == [Verdict.APPLIED] * len(records)
-    return {r.run.id for r in records}
 
 
 def make(database: Database, schema: int) -> None:

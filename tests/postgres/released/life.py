@@ -1,4 +1,4 @@
-"""What a worker does in its life, once each: steps, retries, events, children, operations, pools, changes, generations, a takeover.
+"""The life of a worker on PostgreSQL.
 
     uv run python -m tests.postgres.released.life
 
@@ -8,153 +8,18 @@ records it for the schema of this release, before that is released; from then on
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable
-from typing import Any
 
-from romulus.core.machine import Change, RunStatus
-from romulus.core.operations import NewIntent, OperationMark, OperationState, Protocol, Report, ReportKind, decide
-from romulus.core.pools import NewPoolAttempt, PoolBeat, PoolEnd, PoolReport
-from romulus.core.ports import ProcessIdentity
-from romulus.core.record import AttemptRow, HoldKind, Record
-from romulus.core.requests import release, request_cancel
-from romulus.core.transition import Closing, NewChild, NewGeneration
-from romulus.store.contract import RunFilter
 from romulus.store.postgres import PostgresStore, place_of
 from romulus.store.postgres.schema import VERSION
-from tests.postgres.kit import settled
-from tests.postgres.released.tape import Tape
+from tests.postgres.released.tape import PostgresTape, path_of
 from tests.postgres.server import Database, running
-from tests.store.kit import (
-    HELD,
-    LEASE,
-    PENDING,
-    SECOND,
-    MovableHost,
-    advance,
-    again,
-    claim,
-    close,
-    entry,
-    event,
-    new_run,
-    park,
-    start,
-    succeed,
-    wait,
-    worker,
-)  # fmt: skip
-
-START = 1_800_000_000 * SECOND
-OLD = "old"
-SERVES = [("order", "1", "3.11:here"), ("item", "1", "3.11:here")]
-LOOKED = Protocol(idempotent=False, key_lifetime=None, settle=0, timeout=SECOND, has_lookup=True)
-S = OperationState
+from tests.store.life import START, StillHost, live
 
 
-class StillHost(MovableHost):
-    """Time stands still, and the process is nobody's: every recording is alike."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.identity = ProcessIdentity("there", "boot", 1, "begun", "space")
-
-    def wall(self) -> int:
-        return START
-
-    def monotonic(self) -> int:
-        return 0
-
-
-async def live(store: PostgresStore, host: MovableHost, moment: Callable[[str], None]) -> None:
-    """Live the whole life of a worker; half of it lies before the moment "half"."""
-    lease = await store.register(worker(host, OLD), LEASE)
-    await start(store, "steps", "events", "parent", "operates", "pooled", "cancelled", "continued", "held", "left", "untouched")
-    await start(store, "of the next release", namespace="other")  # for its worker, whom this one does not see
-    records = {record.run.id: record for record in (await claim(store, OLD, serves=SERVES, limit=9)).records}
-    assert len(records) == 9
-    await begin(store, records)
-    assert await asyncio.to_thread(lease.renew)
-    moment("half")
-    assert await asyncio.to_thread(lease.renew)
-    await end(store, {name: await again(store, record) for name, record in records.items()})
-    await look(store)
-    await asyncio.to_thread(lease.close)
-
-
-async def begin(store: PostgresStore, records: dict[str, Record]) -> None:
-    row = AttemptRow(1, "aa", 1, 1, 0, START, b"boom", name="charge")
-    child = NewChild(new_run("parent~1", workflow="item", depth=1), 1, "cancel", False)
-    intent = NewIntent(1, "op-1", "write", "d1", b"{}", LOOKED, S.ARMED, START + SECOND)
-    attempt = NewPoolAttempt(1, "gpu", "train", "d1", b'{"n":1}', 1, 0, 5 * SECOND, SECOND, b"", 7)
-    made = [
-        advance(records["steps"], entry(0), attempts=[row], armed='[[1,1,"aa"]]'),
-        advance(records["events"], entry(0), opens=[wait(), wait(2, correlation_id="never", deadline=START + SECOND)]),
-        advance(records["parent"], children=[child], parent=True),
-        advance(records["operates"], intents=[intent], operates=True),
-        park(records["pooled"], pools=[attempt], pooled=True, armed="", parent=True),
-        advance(records["held"], entry(0), change=Change.HOLD, status=HELD, hold=(HoldKind.HUNG, "stuck")),
-        advance(records["left"], entry(0)),
-    ]
-    for transition in made[:3]:
-        await store.apply([transition])
-    await store.apply(made[3:])
-    await store.send([event("e1")])
-    await settled(store)
-    await store.pulse(OLD)
-    await store.apply([advance(await again(store, records["operates"]), marks=[OperationMark(1, S.ARMED, S.UNKNOWN, due=1, error=b"?")])])
-    for record in (await claim(store, OLD, serves=SERVES[1:])).records:
-        await store.apply([succeed(record, entry(0), child=True)])
-
-
-async def end(store: PostgresStore, records: dict[str, Record]) -> None:
-    await store.apply([succeed(records["steps"], entry(1), settled=[1])])
-    (taken,) = [w for w in records["events"].waits if w.deposit is not None]
-    assert taken.deposit is not None
-    closes = [close(1, Closing.CONSUMED, taken.deposit.event), close(2, Closing.TIMED_OUT)]
-    await store.apply([park(records["events"], entry(1, kind="wait"), closes=closes, wake_at=START)])
-    await store.pulse(OLD)
-    await store.apply([succeed(await again(store, records["parent"]), entry(0, kind="child"), parent=True)])
-    await store.report([Report("default", "op-1", ReportKind.CALLED_APPLIED, "ada", body=b'"v"')], decide, PENDING)
-    await store.apply([succeed(await again(store, records["operates"]), entry(0, kind="operation"), operates=True)])
-    await work_in_pool(store)
-    await store.change("default", "cancelled", lambda run, _, now: request_cancel(run, "why", now))
-    cancelled = await again(store, records["cancelled"])
-    await store.apply([advance(cancelled, change=Change.END_CANCELLED, status=RunStatus.CANCELLED, cancel_seq=cancelled.run.cancel_seq)])
-    begins = NewGeneration("order", "1", b"{}", b"i" * 16, '[[0,"bb"]]')
-    await store.apply([advance(records["continued"], change=Change.CONTINUE, status=PENDING, cancel_seq=0, wake_at=0, begins=begins)])
-    await store.change("default", "held", lambda run, _, now: release(run, now))
-    assert await store.apply([advance(records["left"], entry(1), fence=1)])  # a refused one is kept as evidence
-    for record in (await claim(store, OLD, serves=SERVES, limit=3)).records:
-        await store.apply([succeed(record, entry(record.run.position), parent=True)])
-    await store.expire_events(SECOND, 10)
-    await store.sweep(10, PENDING)
-
-
-async def work_in_pool(store: PostgresStore) -> None:
-    (row,) = (await store.take_pool(OLD, "default", ["gpu"], ["train"], 10, LEASE)).rows
-    assert await store.beat_pool([PoolBeat(row.key, row.fence)]) == [True]
-    told = PoolReport(row.key, row.fence, row.run, OLD, PoolEnd.RETURNED, b'"done"', json.dumps({"attempt": 1}))
-    assert await store.report_pool([told]) == [True]
-
-
-async def look(store: PostgresStore) -> None:
-    """Read as clients do."""
-    for run in (await store.runs(RunFilter("default"), None, 100)).items:
-        await store.history(run.generation_key, 0, 100)
-        await store.generations(run.key)
-        await store.evidence(run.key)
-        await store.operations_of(run.generation_key)
-    await store.events("default", None, None, 10)
-    await store.waits("default", None, 10)
-    await store.operations("default", None, None, None, 10)
-    await store.workers("default")
-
-
-async def record(database: Database) -> Tape:
+async def record(database: Database) -> PostgresTape:
     """Return the tape of this release, made on a new database."""
-    host, tape = StillHost(), Tape()
-    store: Any = PostgresStore(place_of(database.url), host)
+    host, tape = StillHost(), PostgresTape()
+    store = PostgresStore(place_of(database.url), host)
     await store.open()
     database.freeze(START)
     with tape.recording():
@@ -168,7 +33,7 @@ def main() -> None:
     """Write the tape of this release's schema."""
     with running() as server:
         tape = asyncio.run(record(Database(server, server.create())))
-    tape.save(VERSION)
+    tape.save(path_of(VERSION))
     print(f"schema {VERSION}: {len(tape.entries)} statements")
 
 
