@@ -673,6 +673,44 @@ async def test_the_time_to_clean_up_counts_from_the_settlement_on_replay_too(tmp
         assert [name for (name,) in here.rows("SELECT name FROM journal ORDER BY position")] == ["", "gated", "note"]
 
 
+@romulus.workflow
+async def cleans_up_slowly() -> None:
+    try:
+        await gated()
+    finally:
+        await noted_at_a_gate()
+
+
+@romulus.step
+async def noted_at_a_gate() -> None:
+    CLEAN_UPS.append(1)
+    await GATES[1].wait()
+
+
+CLEAN_UPS: list[int] = []
+
+
+async def test_a_clean_up_that_is_taken_over_has_its_time_from_the_settlement(tmp_path: Path) -> None:
+    GATES.append(asyncio.Event())
+    CLEAN_UPS.clear()
+    async with world(tmp_path, cleans_up_slowly) as here:
+        first = await here.worker()
+        handle = await here.client.start(cleans_up_slowly.options(id="c"))
+        await eventually(lambda: len(provider.sends) == 1)
+        await handle.cancel("enough")
+        await eventually(lambda: here.rows("SELECT 1 FROM journal WHERE kind = 'cancel'") != [])
+        GATES[0].set()
+        await eventually(lambda: len(CLEAN_UPS) == 1)
+        await here.kill(first)
+        with here.database() as database:  # counted from the cancel, its time is long over
+            database.execute("UPDATE runs SET started_at = started_at - 7200000000")
+            database.execute("UPDATE journal SET at = at - 7200000000 WHERE kind = 'cancel'")
+        await here.worker()
+        GATES[1].set()
+        await here.until("c", RunStatus.CANCELLED, RunStatus.FAILED, RunStatus.HELD)
+        assert [name for (name,) in here.rows("SELECT name FROM journal ORDER BY position")] == ["", "gated", "noted_at_a_gate"]
+
+
 # ---- forks -------------------------------------------------------------------------------------------------
 
 
