@@ -135,6 +135,17 @@ async def test_a_run_that_was_forgotten_between_two_looks_is_woken_by_the_next_o
     assert await woken(store) == ["r1"]
 
 
+async def test_a_run_that_was_forgotten_with_a_message_is_woken_too(store: PostgresStore, host: Ticking, database: Database) -> None:
+    record = await claimed(store, host)
+    await store.apply([park(record)])
+    database.execute(
+        "INSERT INTO romulus.inbox (run, about, seq, failed, body, info) VALUES (%s, 'review', 1, false, '', '')", record.run.key
+    )
+    await store.sweep(10, PENDING)
+
+    assert await woken(store) == ["r1"]
+
+
 async def test_the_sweep_that_finds_a_dead_worker_looks_at_once_for_what_it_has_forgotten(
     store: PostgresStore, host: Ticking, database: Database
 ) -> None:
