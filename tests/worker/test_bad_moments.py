@@ -43,6 +43,45 @@ class Moody:
         return data
 
 
+@romulus.operation(timeout=5, retry=Retry(max_attempts=3, initial=0.01), lookup_retry=Retry(max_attempts=3, initial=0.01))
+async def writes(op: romulus.Operation, how: str) -> str:
+    await asyncio.sleep(0)
+    return answer_of(op, how)
+
+
+@writes.lookup
+async def finds(op: romulus.Operation, how: str) -> romulus.LookupResult[str]:
+    if CALLS.count("asked") == 0 and how == "lost twice":
+        Moody.away = Moody.locked = True
+    CALLS.append("asked")
+    return romulus.Applied("found")
+
+
+@romulus.operation(timeout=5, pool="payments")
+def writes_in_pool(op: romulus.Operation, how: str) -> str:
+    return answer_of(op, how)
+
+
+def answer_of(op: romulus.Operation, how: str) -> str:
+    CALLS.append(op.id)
+    Moody.away = Moody.locked = how != "lost twice" and CALLS == [op.id]
+    if how == "refused":
+        raise romulus.Rejected("no")
+    if how == "unsent" and CALLS == [op.id]:
+        raise romulus.NotSent("unreachable")
+    if how.startswith("lost"):
+        raise ConnectionError("no answer")
+    return "done"
+
+
+@romulus.workflow
+async def has_it_written(how: str) -> str:
+    try:
+        return await (writes_in_pool.aio("done") if how == "in a pool" else writes(how))
+    except romulus.OperationRejected as refused:
+        return str(refused)
+
+
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     global GATE
@@ -56,10 +95,16 @@ async def rude(kind: str) -> None:
     raise {"cancelled": asyncio.CancelledError, "own": Rude, "exit": GeneratorExit}[kind]
 
 
+@romulus.step(retry=Retry(max_attempts=1))
+async def rude_later(kind: str) -> None:
+    await asyncio.sleep(0)
+    raise {"cancelled": asyncio.CancelledError, "own": Rude, "exit": GeneratorExit, "sys.exit": SystemExit}[kind]
+
+
 @romulus.workflow
 async def bears(kind: str) -> str:
     try:
-        await rude(kind)
+        await (rude_later if kind.startswith("sys") else rude)(kind)
     except BaseException as error:
         return type(error).__name__
     return "nothing"
@@ -98,8 +143,8 @@ async def ends() -> str:
     return event.payload
 
 
-@pytest.mark.parametrize("kind", ["cancelled", "own", "exit"])
-async def test_a_step_without_awaits_may_raise_what_is_no_exception(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["cancelled", "own", "exit", "sys.exit"])
+async def test_a_step_may_raise_what_is_no_exception(tmp_path: Path, kind: str) -> None:
     async with world(tmp_path, bears) as w:
         await w.worker()
         assert await (await w.client.start(bears, kind)).result(timeout=20) != "nothing"
@@ -134,6 +179,20 @@ async def test_a_run_whose_end_the_codec_cannot_encode_is_held_and_ends_when_rel
         CALLS.append("back")
         await handle.release()
         assert await handle.result(timeout=20) == "now"
+
+
+@pytest.mark.parametrize(
+    ("how", "sends", "outcome"),
+    [("done", 1, "done"), ("refused", 1, "no"), ("unsent", 2, "done"), ("lost", 1, "found"), ("lost twice", 1, "found"), ("in a pool", 1, "done")],
+)  # fmt: skip
+async def test_what_a_send_or_lookup_came_to_is_kept_while_the_codec_fails(tmp_path: Path, how: str, sends: int, outcome: str) -> None:
+    async with world(tmp_path, has_it_written, codec=Moody()) as w:
+        await w.worker(pools=("default", "payments"))
+        handle = await w.client.start(has_it_written, how)
+        await eventually(lambda: Moody.refused > 1)
+        Moody.away = Moody.locked = False
+        assert await handle.result(timeout=20) == outcome
+    assert len([call for call in CALLS if call != "asked"]) == sends
 
 
 async def test_an_event_that_the_codec_cannot_decode_now_is_not_taken_as_bad(tmp_path: Path) -> None:

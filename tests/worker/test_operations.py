@@ -231,6 +231,56 @@ async def test_a_lookup_of_the_wrong_type_holds_and_is_named(tmp_path: Path, ans
         assert type(getattr(answer, "value", answer)).__name__ in (seen.hold_reason or "")
 
 
+class Rude(BaseException):
+    """Not an Exception."""
+
+
+@romulus.operation(timeout=5, retry=QUICK, lookup_retry=Retry(max_attempts=2, initial=0.01))
+async def rudely_found(op: Operation, how: str) -> str:
+    raise TimeoutError("no answer")
+
+
+@rudely_found.lookup
+async def find_rudely(op: Operation, how: str) -> LookupResult[str]:
+    task = asyncio.current_task()
+    assert task is not None
+    if how == "cancels itself":
+        task.cancel()
+    await asyncio.sleep(0)
+    raise {"cancelled": asyncio.CancelledError, "own": Rude, "sys.exit": SystemExit}[how]
+
+
+@romulus.operation(timeout=5, retry=QUICK, lookup_retry=Retry(max_attempts=2, initial=0.01))
+def found_rudely_in_a_thread(op: Operation, how: str) -> str:
+    raise TimeoutError("no answer")
+
+
+@found_rudely_in_a_thread.lookup
+def find_rudely_in_a_thread(op: Operation, how: str) -> LookupResult[str]:
+    raise {"cancelled": asyncio.CancelledError, "own": Rude, "sys.exit": SystemExit}[how]
+
+
+@romulus.workflow
+async def finds_rudely(how: str, in_a_thread: bool) -> str:
+    return await (found_rudely_in_a_thread.aio(how) if in_a_thread else rudely_found(how))
+
+
+@pytest.mark.parametrize(
+    ("how", "in_a_thread", "raised"),
+    [
+        ("cancelled", False, "CancelledError"), ("own", False, "Rude"), ("sys.exit", False, "SystemExit"),
+        ("cancels itself", False, "CancelledError"), ("cancelled", True, "CancelledError"), ("own", True, "Rude"),
+        ("sys.exit", True, "SystemExit"),
+    ],
+)  # fmt: skip
+async def test_a_lookup_may_raise_what_is_no_exception(tmp_path: Path, how: str, in_a_thread: bool, raised: str) -> None:
+    async with world(tmp_path, finds_rudely) as here:
+        await here.worker()
+        await here.client.start(finds_rudely.options(id="u"), how, in_a_thread)
+        held = await here.until("u", "held")
+        assert f"its lookup raised {raised} (asked 2 times)" in str(held.hold_reason)
+
+
 @pytest.mark.parametrize("ability", WRITES)
 async def test_a_worker_killed_while_sending_leaves_one_unknown_operation_and_one_effect(tmp_path: Path, ability: str) -> None:
     async with world(tmp_path, slow) as here:

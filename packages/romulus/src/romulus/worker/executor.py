@@ -16,6 +16,7 @@ from romulus.core.failures import describe_failure, dump_failure
 
 from .beats import Heartbeat, last_details
 from .engine import Body, Engine, Outcome, TryAgain, Work
+from .exiting import Exited
 from .operations import arming
 
 if TYPE_CHECKING:
@@ -156,8 +157,10 @@ class Executor:
             self.raised(work, asyncio.CancelledError())
         elif (error := task.exception()) is not None:
             self.raised(work, error)
+        elif isinstance(value := task.result(), Exited):
+            self.raised(work, value.error)
         else:
-            self._returned(work, call.spec, task.result())
+            self._returned(work, call.spec, value)
 
     def _thread_done(self, work: Body, call: StepCall, future: asyncio.Future[Any]) -> None:
         if work.handle.timer is not None:
@@ -264,14 +267,18 @@ def _drive(call: StepCall) -> Any:
 
 async def _await(call: StepCall, work: Body) -> Any:
     """Await a body within its timeout."""
-    spec = call.spec
-    if spec.timeout is None:
-        return await _call(call)
-    scope = asyncio.timeout(spec.timeout / 1_000_000)
+    try:
+        return await (_call(call) if call.spec.timeout is None else _in_time(call, work, call.spec.timeout))
+    except SystemExit as error:
+        return Exited(error)
+
+
+async def _in_time(call: StepCall, work: Body, limit: int) -> Any:
+    scope = asyncio.timeout(limit / 1_000_000)
     try:
         async with scope:
             return await _call(call)
     except TimeoutError as error:
         if not scope.expired():
             raise
-        raise _late(spec, work.number) from error
+        raise _late(call.spec, work.number) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ from romulus.core.failures import dump_failure
 from romulus.core.info import RunInfo
 from romulus.core.operations import Ending
 from romulus.worker.engine import Engine
+from romulus.worker.exiting import Exited
+
+log = logging.getLogger("romulus.worker")
 
 
 @dataclass(slots=True)
@@ -62,7 +66,8 @@ class Sender:
             self._engine.registry.admit_operation(spec)
             args, kwargs = spec.arguments.load(send.arguments)
         except RomulusError as error:  # nothing of it can have left
-            self._end(send, self._failed(spec, Ending.NOT_SENT_LAST, error))
+            known = error
+            self._end(send, lambda: self._failed(spec, Ending.NOT_SENT_LAST, known))
             return
         op = send.operation
         token = Attempt(
@@ -82,16 +87,19 @@ class Sender:
         try:
             self._check(send)
             value = send.context.run(_drive, send.spec, send.operation, args, kwargs)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a body may raise anything
-            self._end(send, self.judge(send.spec, error))
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # noqa: BLE001  a body may raise anything, CancelledError too
+            raised = error
+            self._end(send, lambda: self.judge(send.spec, raised))
         else:
-            self._end(send, self.returned(send.spec, value))
+            self._end(send, lambda: self.returned(send.spec, value))
 
     def _in_task(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         body = self._await(send, args, kwargs)
         task = self._engine.host.spawn(body, context=send.context, name=f"{send.run.id}/{send.spec.name}")
         send.handle = task
-        task.add_done_callback(lambda done: self._end(send, self._of(send.spec, done)))
+        task.add_done_callback(lambda done: self._end(send, lambda: self._of(send.spec, done)))
 
     def _in_thread(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run a `def` body in the pool. A thread cannot be stopped: past its timeout what it comes to is late evidence."""
@@ -102,11 +110,11 @@ class Sender:
             return send.context.run(spec.fn, send.operation, *args, **kwargs)
 
         future = self._engine.host.in_pool(body)
-        timer = self._engine.host.call_later(spec.timeout, lambda: self._tell(send, self.judge(spec, _Late(late_text(spec)))))
+        timer = self._engine.host.call_later(spec.timeout, lambda: self._tell(send, lambda: self.judge(spec, _Late(late_text(spec)))))
 
         def done(finished: asyncio.Future[Any]) -> None:
             timer.cancel()
-            self._end(send, self._of(spec, finished))
+            self._end(send, lambda: self._of(spec, finished))
 
         future.add_done_callback(done)
 
@@ -122,6 +130,8 @@ class Sender:
             async with scope:
                 self._check(send)
                 return await send.spec.fn(send.operation, *args, **kwargs)
+        except SystemExit as error:
+            return Exited(error)
         except TimeoutError as error:
             if not scope.expired():
                 raise
@@ -133,27 +143,51 @@ class Sender:
         if done.cancelled():
             return self.judge(spec, asyncio.CancelledError("cancelled while it was sent"))
         error = done.exception()
-        return self.returned(spec, done.result()) if error is None else self.judge(spec, error)
+        if error is not None:
+            return self.judge(spec, error)
+        value = done.result()
+        return self.judge(spec, value.error) if isinstance(value, Exited) else self.returned(spec, value)
 
-    def _end(self, send: Send, sent: Sent) -> None:
+    def _end(self, send: Send, make: Callable[[], Sent]) -> None:
         send.free()
         if send.told:
-            send.late(sent)
+            self._sealed(send, make, send.late)
         else:
-            self._tell(send, sent)
+            self._tell(send, make)
 
-    def _tell(self, send: Send, sent: Sent) -> None:
+    def _tell(self, send: Send, make: Callable[[], Sent]) -> None:
         send.told = True
         if send.exchanges:
             self._engine.operations.exchanged(send)
-        send.ended(sent)
+        self._sealed(send, make, send.ended)
+
+    def _sealed(self, send: Send, make: Callable[[], Sent], tell: Callable[[Sent], object], warned: bool = False) -> None:
+        """Tell how a send ended. While the App's codec fails it is kept in hand and tried again: nobody else knows it."""
+        engine = self._engine
+        if warned and engine.operations.over:
+            return
+        try:
+            sent = make()
+        except SerializationError as error:
+            if not warned:
+                log.warning("how operation %s of run %r ended waits to be stored: %s", send.operation.id, send.run.id, error)
+            engine.host.call_later(engine.settings.poll, self._sealed, send, make, tell, True)
+        else:
+            tell(sent)
 
     def returned(self, spec: OperationSpec, value: object) -> Sent:
-        """Return the success with *value*; one that cannot be stored leaves open what the result is, not whether it was applied."""
+        """Return the success with *value*; one that cannot be stored leaves open what the result is, not whether it was applied.
+
+        Raises:
+            SerializationError: the App's codec fails at present; so does `judge`.
+        """
+        vault = self._engine.registry.vault
         try:
             plain, again = spec.value.dump(value)
-            return Sent(Ending.RETURNED, self._engine.registry.vault.seal(plain, f"the result of operation {spec.name!r}"), again)
+            return Sent(Ending.RETURNED, vault.seal(plain, f"the result of operation {spec.name!r}"), again)
         except (SerializationError, DefinitionError) as error:
+            if not vault.works():
+                raise SerializationError(str(error)) from error
             sent = self._failed(spec, Ending.RAISED, error)
             sent.applied = True
             return sent

@@ -50,7 +50,7 @@ class Operations:
         self.settler = Settler(engine, self, serves)
         self.queue = PoolQueue(engine, self, serves)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._over = False
+        self.over = False  # nothing is reported any more
 
     def start(self) -> None:
         """Begin to settle what is unknown, and to send what is queued in the worker's pools."""
@@ -76,7 +76,7 @@ class Operations:
 
     async def crash(self) -> None:
         """Stop without a word."""
-        self._over = True
+        self.over = True
         await asyncio.gather(self.settler.stop(), self.queue.stop())
         await end(self._tasks)
 
@@ -113,7 +113,7 @@ class Operations:
                     self._spawn(_of_entry(driver, refused, entry))
 
     def _spawn(self, report: Report) -> None:
-        if not self._over:
+        if not self.over:
             task = self._engine.host.spawn(self._quietly(self.report(report)), name=f"report {report.id}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
