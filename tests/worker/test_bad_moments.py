@@ -64,10 +64,10 @@ def writes_in_pool(op: romulus.Operation, how: str) -> str:
 
 def answer_of(op: romulus.Operation, how: str) -> str:
     CALLS.append(op.id)
-    Moody.away = Moody.locked = how != "lost twice" and CALLS == [op.id]
+    Moody.away = Moody.locked = how != "lost twice" and [op.id] == CALLS
     if how == "refused":
         raise romulus.Rejected("no")
-    if how == "unsent" and CALLS == [op.id]:
+    if how == "unsent" and [op.id] == CALLS:
         raise romulus.NotSent("unreachable")
     if how.startswith("lost"):
         raise ConnectionError("no answer")
@@ -183,7 +183,10 @@ async def test_a_run_whose_end_the_codec_cannot_encode_is_held_and_ends_when_rel
 
 @pytest.mark.parametrize(
     ("how", "sends", "outcome"),
-    [("done", 1, "done"), ("refused", 1, "no"), ("unsent", 2, "done"), ("lost", 1, "found"), ("lost twice", 1, "found"), ("in a pool", 1, "done")],
+    [
+        ("done", 1, "done"), ("refused", 1, "no"), ("unsent", 2, "done"),
+        ("lost", 1, "found"), ("lost twice", 1, "found"), ("in a pool", 1, "done"),
+    ],
 )  # fmt: skip
 async def test_what_a_send_or_lookup_came_to_is_kept_while_the_codec_fails(tmp_path: Path, how: str, sends: int, outcome: str) -> None:
     async with world(tmp_path, has_it_written, codec=Moody()) as w:
