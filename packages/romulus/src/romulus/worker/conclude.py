@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from romulus.core.commands import Cancelled, Command, Continued, Failed, OperationCall, Outcome, Returned, StepCall
 from romulus.core.digests import input_digest
-from romulus.core.errors import RomulusError, SerializationError
+from romulus.core.errors import RomulusError, ValueTooLarge
 from romulus.core.failures import dump_failure
 from romulus.core.machine import Change
 from romulus.core.record import AttemptRow, HoldKind
@@ -173,7 +173,7 @@ def _end(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
                 return _fail(driver, draft, body, ended_by)
             case _:
                 return _cancelled(driver, draft, outcome)
-    except SerializationError as error:
+    except ValueTooLarge as error:  # a codec that fails may work again: that holds the run
         return _fail(driver, draft, dump_failure(error), None)
 
 
