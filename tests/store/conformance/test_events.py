@@ -241,6 +241,51 @@ async def test_a_shared_event_goes_back_only_when_no_other_wait_has_it(store: St
     assert await texts(store) == {"e1": "unmatched"}
 
 
+@pytest.mark.parametrize("how", [Closing.TIMED_OUT, Closing.WITHDRAWN])
+async def test_a_shared_event_that_one_run_consumed_does_not_go_back_when_another_lets_go_of_it(
+    store: Store, host: MovableHost, how: Closing
+) -> None:
+    first, second = [await waiting(store, host, wait(shared=True), run_id=f"r{n}") for n in (1, 2)]
+    await store.send([event("e1")])
+    first, second = await matched(store, first), await again(store, second)
+    await store.apply([advance(first, entry(0), closes=[close(1, Closing.CONSUMED, arrival(first))])])
+
+    await store.apply([advance(second, closes=[close(1, how)])])
+
+    (stored,) = (await store.events("default", None, None, 10)).items
+    assert (stored.state, stored.run_id) == ("consumed", "r1")
+    assert deposits(await matched(store, await waiting(store, host, run_id="r3"))) == [None]
+
+
+async def test_an_event_that_a_withdrawn_wait_gave_back_is_nobodys_and_is_offered_to_the_same_run_again(
+    store: Store, host: MovableHost
+) -> None:
+    record = await waiting(store, host)
+    await store.send([event("e1")])
+    record = await matched(store, record)
+
+    await store.apply([advance(record, closes=[close(1, Closing.WITHDRAWN)])])
+
+    (stored,) = (await store.events("default", None, None, 10)).items
+    assert (stored.state, stored.late, stored.run_id) == ("unmatched", False, None)
+    await store.apply([advance(await again(store, record), opens=[wait(2)])])
+    assert deposits(await matched(store, record)) == ["e1"]
+
+
+async def test_an_event_may_come_too_late_for_one_run_twice(store: Store, host: MovableHost) -> None:
+    record = await waiting(store, host)
+    await store.send([event("e1")])
+    record = await matched(store, record)
+    await store.apply([advance(record, closes=[close(1, Closing.TIMED_OUT)], opens=[wait(2, include_late=True)])])
+    record = await matched(store, record)
+    assert deposits(record) == ["e1"]
+
+    assert await store.apply([advance(record, closes=[close(2, Closing.TIMED_OUT)], opens=[wait(3)])]) == [Verdict.APPLIED]
+
+    assert deposits(await matched(store, record)) == [None]
+    assert await texts(store) == {"e1": "unmatched"}
+
+
 async def test_a_run_that_ends_gives_its_events_back(store: Store, host: MovableHost) -> None:
     await store.send([event("e1")])
     record = await matched(store, await waiting(store, host))
