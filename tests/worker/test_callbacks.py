@@ -32,7 +32,15 @@ async def pay(op: Operation) -> int:
 
 @pay.callback(source="bank")
 def of_bank(body: Mapping[str, Any]) -> Callback[int]:
-    outcomes: dict[str, Any] = {"paid": Applied(body.get("amount")), "failed": NotApplied(), "pending": Unknown("pending")}
+    seven: Any = 7
+    outcomes: dict[str, Any] = {
+        "paid": Applied(body.get("amount")),
+        "failed": NotApplied(),
+        "pending": Unknown("pending"),
+        "long": Unknown("x" * 3_000),
+        "odd": Unknown(seven),
+        "none": None,
+    }
     return Callback(body["reference"], outcomes[body["status"]])
 
 
@@ -136,6 +144,21 @@ async def test_a_callback_that_says_not_applied_or_nothing_is_kept_and_causes_no
         assert [reference] == SENDS
         kinds = [line.kind for line in (await here.client.operation(reference)).history]
         assert kinds == ["no answer", "callback: not applied", "callback: unknown"]
+
+
+@pytest.mark.parametrize(("status", "kept"), [("pending", "pending"), ("long", "x" * 2_000), ("odd", "(a reason of type int)")])
+async def test_why_a_callback_cannot_tell_is_kept_whatever_it_is(tmp_path: Path, status: str, kept: str) -> None:
+    async with world(tmp_path, pays, mails) as here:
+        reference = await unknown(here)
+        await receive(here, message(reference, status))
+        assert (await here.client.operation(reference)).history[-1].detail == {"reason": kept}
+
+
+async def test_a_callback_that_says_none_of_the_three_is_refused_by_what_it_says(tmp_path: Path) -> None:
+    async with world(tmp_path, pays, mails) as here:
+        reference = await unknown(here)
+        with pytest.raises(romulus.DefinitionError, match="the callback of operation 'pay' says NoneType; a romulus.Callback says Applied"):
+            await receive(here, message(reference, "none"))
 
 
 async def test_a_result_of_the_wrong_type_is_kept_and_settles_nothing(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from romulus.authoring.registry import Registry
 from romulus.core.commands import OperationSpec
@@ -170,6 +170,11 @@ def _read(spec: OperationSpec, source: str, payload: Mapping[str, Any]) -> Callb
     callback: Any = spec.extras.callbacks[source](payload)
     if not isinstance(callback, Callback):
         raise DefinitionError(f"the callback of operation {spec.name!r} returned {type(callback).__name__}, not a romulus.Callback")
+    outcome = cast("object", callback.outcome)  # pyright: ignore[reportUnknownMemberType]
+    if not isinstance(outcome, Applied | NotApplied | Unknown):
+        raise DefinitionError(
+            f"the callback of operation {spec.name!r} says {type(outcome).__name__}; a romulus.Callback says Applied, NotApplied or Unknown"
+        )
     return callback  # pyright: ignore[reportUnknownVariableType]  # of whatever the code makes it
 
 
@@ -184,8 +189,8 @@ def _evidence(link: Link, row: OperationRow, spec: OperationSpec, source: str, c
                 return Report(link.namespace, row.id, ReportKind.CALLED_UNKNOWN, who, detail=detail)
         case NotApplied():
             return Report(link.namespace, row.id, ReportKind.CALLED_ABSENT, who)
-        case Unknown(reason):
-            return Report(link.namespace, row.id, ReportKind.CALLED_UNKNOWN, who, detail=json.dumps({"reason": reason}))
+        case Unknown():
+            return Report(link.namespace, row.id, ReportKind.CALLED_UNKNOWN, who, detail=json.dumps({"reason": callback.outcome.words}))
 
 
 def record_view(row: OperationRow) -> OperationRecord:

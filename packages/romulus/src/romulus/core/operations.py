@@ -25,9 +25,12 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from .duration import to_datetime
 from .errors import OperationConflict
 from .pools import DEFAULT_POOL
+from .text import escaped
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+WHY_MAX_CHARS: Final = 2_000  # of what a lookup or a callback says
 
 
 class OperationState(StrEnum):
@@ -514,6 +517,14 @@ class Unknown:
     """The provider cannot say."""
 
     reason: str = ""
+
+    @property
+    def words(self) -> str:
+        """The reason as it is kept, whatever the code gave: at most 2,000 characters."""
+        reason: object = self.reason
+        if not isinstance(reason, str):
+            return f"(a reason of type {type(reason).__name__})"
+        return escaped(reason[:WHY_MAX_CHARS]) or "no reason given"
 
 
 @dataclass(frozen=True, slots=True)

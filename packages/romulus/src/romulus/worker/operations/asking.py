@@ -9,7 +9,7 @@ import json
 import logging
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from romulus.authoring.current import Attempt, attempt_var
 from romulus.authoring.operation import Operation
@@ -19,7 +19,18 @@ from romulus.core.duration import to_datetime
 from romulus.core.errors import RomulusError, SerializationError
 from romulus.core.failures import describe_failure, dump_failure
 from romulus.core.info import RunInfo
-from romulus.core.operations import Applied, NotApplied, OperationRow, Report, ReportKind, Step, Unknown, after_silence, why_stuck
+from romulus.core.operations import (
+    WHY_MAX_CHARS,
+    Applied,
+    NotApplied,
+    OperationRow,
+    Report,
+    ReportKind,
+    Step,
+    Unknown,
+    after_silence,
+    why_stuck,
+)
 from romulus.core.text import escaped
 from romulus.worker.ending import end
 from romulus.worker.engine import Engine
@@ -28,7 +39,6 @@ from romulus.worker.pause import pause
 
 K = ReportKind
 log = logging.getLogger("romulus.worker")
-WHY_MAX_CHARS: Final = 2_000  # of what a lookup says
 
 
 def operation_of(row: OperationRow) -> Operation:
@@ -107,9 +117,8 @@ class Asker:
             case NotApplied():
                 left = spec.retry.max_attempts is None or row.sends < spec.retry.max_attempts
                 return self._report(row, K.LOOKED_ABSENT, retry_at=self._engine.store.estimated_now() if left else None)
-            case Unknown(reason):
-                said = reason if isinstance(reason, str) else f"(a reason of type {type(reason).__name__})"  # pyright: ignore[reportUnnecessaryIsInstance]
-                return self.silence(row, spec, f"its lookup cannot tell: {said or 'no reason given'}")
+            case Unknown():
+                return self.silence(row, spec, f"its lookup cannot tell: {answer.words}")
             case _:
                 given = type(answer).__name__
                 return self._report(row, K.LOOKED_WRONG, why=f"its lookup returned {given}, not Applied, NotApplied or Unknown")
