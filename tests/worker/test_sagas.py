@@ -116,6 +116,39 @@ async def test_an_undo_that_fails_stops_no_other_and_each_is_reported(tmp_path: 
     assert done == [*BOOKED, "fail undo", *UNDONE]
 
 
+@romulus.operation(timeout=5, idempotent=True)
+async def refund(op: romulus.Operation, what: str) -> None:
+    done.append(f"refund {what}")
+
+
+@romulus.operation(timeout=5, idempotent=True)
+def refund_sync(op: romulus.Operation, what: str) -> None:
+    done.append(f"refund {what} in a thread")
+
+
+def leaves_python() -> None:
+    raise SystemExit(3)
+
+
+@romulus.workflow
+async def paid_trip(ends: str) -> None:
+    async with romulus.saga() as saga:
+        saga.add(refund, "hotel")
+        saga.add(refund_sync, "car")
+        if ends == "undo exits":
+            saga.add(leaves_python)
+        raise {"exit": SystemExit(2), "group": BaseExceptionGroup("both", [SystemExit(2), Broke()])}.get(ends, Broke(ends))
+
+
+@pytest.mark.parametrize("ends", ["error", "exit", "group", "undo exits"])
+async def test_operations_undo_and_whatever_makes_the_run_fail_has_it_undone(tmp_path: Path, ends: str) -> None:
+    async with world(tmp_path, paid_trip) as here:
+        await here.worker()
+        with pytest.raises(romulus.RunFailed):
+            await (await here.client.start(paid_trip, ends)).result(timeout=20)
+    assert done == ["refund car in a thread", "refund hotel"]
+
+
 async def test_undoing_goes_on_after_the_worker_is_killed(tmp_path: Path) -> None:
     @romulus.workflow
     async def slow_undo() -> None:

@@ -10,14 +10,17 @@ from inspect import isawaitable
 from types import TracebackType
 from typing import Any, ParamSpec, cast
 
-from romulus.core.errors import DefinitionError, WrongColour
+from romulus.core.endings import ContinueAsNew, leaves, raisable
+from romulus.core.errors import ActivationTimeout, DefinitionError, Dropped, WrongColour
 
 from .children import child_call
+from .operation import OperationFunction, SyncOperationFunction
 from .place import here, workflow_code
 from .step import Step, SyncStep
 from .workflow import AnyWorkflow
 
 P = ParamSpec("P")
+GOES_ON = (ContinueAsNew, Dropped, ActivationTimeout, GeneratorExit, KeyboardInterrupt)  # the run does not end with it
 
 
 class Saga:
@@ -27,12 +30,12 @@ class Saga:
         self._undo: list[tuple[str, Callable[[], Any]]] = []
 
     def add(self, undo: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Have *undo* called with these arguments should the block fail: a step or workflow of either colour, or a function of the run.
+        """Have *undo* called with these arguments should the block fail: a step, operation or workflow of either colour, or a function.
 
         Add it once what it undoes is done; adding does nothing durable.
         """
         if not callable(undo):  # pyright: ignore[reportUnnecessaryComparison]  # users without a type checker
-            raise DefinitionError(f"{undo!r} cannot undo anything: give a step, a workflow or a function")
+            raise DefinitionError(f"{undo!r} cannot undo anything: give a step, an operation, a workflow or a function")
         self._undo.append((_name(undo), partial(_call, undo, args, kwargs)))
 
     def __len__(self) -> int:
@@ -47,9 +50,10 @@ class Saga:
                 outcome = call()
                 if isawaitable(outcome):
                     await outcome
-            except Exception as error:  # noqa: BLE001  # reported together
-                error.add_note(f"raised while undoing with {name}")
-                failures.append(error)
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # reported together
+                failure = raisable(error)
+                failure.add_note(f"raised while undoing with {name}")
+                failures.append(failure)
         return failures
 
 
@@ -61,8 +65,8 @@ class _Scope(AbstractAsyncContextManager[Saga]):
         return self._saga
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        """Undo if the block failed or was cancelled; a dropped instance and `continue_as_new` undo nothing."""
-        if not isinstance(error, Exception | asyncio.CancelledError):
+        """Undo if the block failed or was cancelled, whatever it raised; a dropped instance and `continue_as_new` undo nothing."""
+        if error is None or any(isinstance(each, GOES_ON) for each in leaves(error)):
             return
         total = len(self._saga)
         failures = await _shielded(self._saga)
@@ -102,6 +106,8 @@ def _call(undo: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     instance = here()
     if instance is not None and isinstance(undo, Step | SyncStep):
         return instance.step(undo.spec, args, kwargs)
+    if instance is not None and isinstance(undo, OperationFunction | SyncOperationFunction):
+        return instance.operation(cast("OperationFunction[..., Any]", undo).spec, args, kwargs)
     if instance is not None and isinstance(undo, AnyWorkflow):
         return instance.child(child_call(instance, cast("AnyWorkflow[..., Any]", undo), args, kwargs))
     return undo(*args, **kwargs)
