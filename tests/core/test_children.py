@@ -137,6 +137,29 @@ def test_a_run_with_fifty_parents_starts_none() -> None:
     assert begun(says, depth=49).outcome is None
 
 
+@romulus.step
+async def pay() -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        (pay, "'pay' is no workflow: a workflow's code calls it, and the workflow is started"),
+        (len, "a run is started of a workflow, not of builtin_function_or_method: decorate the function with @romulus.workflow"),
+    ],
+)
+def test_what_is_no_workflow_is_not_started(what: Any, told: str) -> None:
+    @romulus.workflow
+    async def says() -> str:
+        try:
+            await romulus.start(what)
+        except romulus.DefinitionError as error:
+            return str(error)
+        return "started"
+
+    assert result(begun(says)) == told
+
+
 def test_child_failed_is_rebuilt_with_all_that_it_says() -> None:
     error = ChildFailed("p~1", "failed", "ValueError: no")
     error.__cause__ = ValueError("no")

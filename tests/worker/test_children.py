@@ -211,6 +211,23 @@ async def test_children_of_children_are_bounded_with_a_clear_error(tmp_path: Pat
 
 
 @romulus.workflow
+async def bottomless(level: int) -> int:
+    return await bottomless(level + 1)
+
+
+async def test_a_failure_far_below_is_named_in_the_line_of_the_run_at_the_top(tmp_path: Path) -> None:
+    async with world(tmp_path, bottomless) as here:
+        await here.worker()
+        await here.client.start(bottomless.options(id="top"), 0)
+        failed = await here.until("top", "failed")
+
+        runs = {each.id: each for each in await here.client.runs(limit=60)}
+        assert len(runs) == 51
+        lowest = next(each for each in runs.values() if str(each.error).startswith("TooDeep: "))
+        assert f" failed: below it, in {lowest.id!r}: TooDeep: run {lowest.id!r} has 50 parents above it" in str(failed.error)
+
+
+@romulus.workflow
 async def endless(level: int) -> int:
     try:
         return await endless(level + 1)

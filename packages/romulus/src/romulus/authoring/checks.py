@@ -17,6 +17,7 @@ from romulus.core.pools import DEFAULT_POOL
 from romulus.core.text import InvalidText, check_text
 
 F = TypeVar("F", bound=Callable[..., Any])
+W = TypeVar("W")
 
 name_chars_max = 200  # of workflows, versions, steps and events
 id_chars_max = 200  # of events, and of runs as a start may choose it
@@ -37,6 +38,19 @@ def check_function(fn: object, what: str) -> FunctionType:
     if refused is not None:
         raise DefinitionError(refused)
     return fn  # type: ignore[return-value]  # pyright: ignore[reportReturnType]  # a FunctionType, or refused above
+
+
+def check_workflow(value: W) -> W:
+    """Return *value* if it is a workflow.
+
+    Raises:
+        DefinitionError: it is something else; the message says what to write instead.
+    """
+    if isinstance(getattr(value, "spec", None), WorkflowSpec):
+        return value
+    if isinstance(getattr(value, "spec", None), StepSpec | OperationSpec):
+        raise DefinitionError(f"{getattr(value, 'name', value)!r} is no workflow: a workflow's code calls it, and the workflow is started")
+    raise DefinitionError(f"a run is started of a workflow, not of {type(value).__name__}: decorate the function with @romulus.workflow")
 
 
 def is_async(fn: Callable[..., Any]) -> bool:

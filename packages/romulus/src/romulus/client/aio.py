@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
-from romulus.authoring.checks import check_name, check_run_id
+from romulus.authoring.checks import check_name, check_run_id, check_workflow
 from romulus.authoring.workflow import AnyWorkflow, check_attributes
 from romulus.core.duration import instant
 from romulus.core.errors import ConfigurationError, SerializationError
@@ -79,7 +79,7 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
             RunConflict: the ID belongs to another workflow or other arguments; nothing was changed.
             TypeError: the arguments do not fit. SerializationError: one cannot be stored and restored unchanged.
         """
-        spec, options = workflow.spec, workflow.start_options
+        spec, options = check_workflow(workflow).spec, workflow.start_options
         request = StartRequest(
             id=await self._id(options.id), workflow=spec.name, version=workflow.version,
             arguments=spec.arguments.dump(args, dict(kwargs)), priority=options.priority, delay=options.delay,

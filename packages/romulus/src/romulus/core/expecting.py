@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .instance import Instance
 
 
+BELOW = "below it, in "
 _WORDS: dict[str, str] = {
     Kind.WAIT: "a wait for event",
     Kind.CHILD: "a child of workflow",
@@ -182,9 +183,17 @@ def _child_failed(instance: Instance, entry: Entry) -> ChildFailed:
     if not entry.body:
         return ChildFailed(run_id, status)
     plain = instance.vault.open(entry.body, f"failure of child {run_id!r}")
-    error = ChildFailed(run_id, status, describe_failure(plain))
-    error.__cause__ = load_failure(plain)
+    cause = load_failure(plain)
+    error = ChildFailed(run_id, status, _first_cause(cause) or describe_failure(plain))
+    error.__cause__ = cause
     return error
+
+
+def _first_cause(cause: BaseException) -> str:
+    """Return where below the child it began, and how: of a long chain of children the line of a listing shows only the beginning."""
+    if not isinstance(cause, ChildFailed) or not cause.error:
+        return ""
+    return cause.error if cause.error.startswith(BELOW) else f"{BELOW}{cause.run_id!r}: {cause.error}"
 
 
 def _arrival(entry: Entry, payload: Any) -> Arrival:
