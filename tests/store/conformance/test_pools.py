@@ -28,6 +28,15 @@ async def queued(store: Store, host: MovableHost, *attempts: NewPoolAttempt) -> 
     return await again(store, record)
 
 
+async def two(store: Store, host: MovableHost) -> tuple[Record, Record]:
+    """Return two parked runs with two attempts each, which worker "g1" serves."""
+    records = [await claimed(store, host, run_id, f"owner of {run_id}") for run_id in ("r1", "r2")]
+    await store.apply([park(record, pools=[attempt(1), attempt(2)], pooled=True) for record in records])
+    (await register(store, host, "g1")).close()
+    first, second = [await again(store, record) for record in records]
+    return first, second
+
+
 async def take(store: Store, owner: str = "g1", names: tuple[str, ...] = ("gpu",), limit: int = 10, **given: Any) -> list[PoolAttempt]:
     taken = await store.take_pool(owner, "default", names, given.get("steps", ("train",)), limit, LEASE)
     return list(taken.rows)
@@ -103,6 +112,8 @@ async def test_attempts_are_claimed_when_due_oldest_first_and_up_to_the_limit(st
     assert taken.next_due == now - 1
     taken = await store.take_pool("g1", "default", ("gpu",), ("train",), 9, LEASE)
     assert ([row.seq for row in taken.rows], taken.next_due) == ([1], now + 60 * SECOND)
+    taken = await store.take_pool("g1", "default", ("gpu",), ("train",), 9, LEASE)
+    assert (list(taken.rows), taken.next_due) == ([], now + 60 * SECOND)
     host.advance(61 * SECOND)
     await store.lose_pool(10)
     (await register(store, host, "g2")).close()
@@ -286,13 +297,104 @@ async def test_a_run_that_parks_while_a_report_waits_for_it_is_due_at_once(store
     assert [found.run.id for found in (await claim(store)).records] == ["r1"]
 
 
+async def test_a_transition_recalls_the_attempt_it_names_and_no_other(store: Store, host: MovableHost) -> None:
+    await two(store, host)
+    taken = await take(store)
+    rows = {(row.run_id, row.seq): row for row in taken}
+    assert sorted(rows) == [("r1", 1), ("r1", 2), ("r2", 1), ("r2", 2)] == sorted((row.run_id, row.seq) for row in taken)
+    await store.report_pool([report(rows["r1", 1])])
+    (first,) = (await claim(store, "owner of r1")).records
+
+    await store.apply([advance(first, recalled=[1], pooled=True)])
+
+    assert await states(store, first) == [(2, PoolState.CLAIMED, "g1")]
+    kept = [rows[each] for each in (("r1", 2), ("r2", 1), ("r2", 2))]
+    assert await store.beat_pool([PoolBeat(row.key, row.fence) for row in kept]) == [True] * 3
+
+
+async def test_a_generation_that_ends_leaves_other_runs_their_attempts_and_messages(store: Store, host: MovableHost) -> None:
+    first, second = await two(store, host)
+    await store.report_pool([report(row) for row in await take(store) if row.seq == 1])
+    (record, _) = sorted((await claim(store, "owner of r1")).records, key=lambda found: found.run.id)
+
+    await store.apply([succeed(record, pooled=True)])
+
+    assert (await states(store, first), await inbox(store, first)) == ([], [])
+    assert [(seq, state) for seq, state, _ in await states(store, second)] == [(1, PoolState.REPORTED), (2, PoolState.CLAIMED)]
+    assert [message.seq for message in await inbox(store, second)] == [1]
+
+
+async def test_a_heartbeat_and_a_report_are_of_one_attempt(store: Store, host: MovableHost) -> None:
+    first, second = await two(store, host)
+    row, *others = sorted(await take(store), key=lambda each: (each.run_id, each.seq))
+
+    beats = [PoolBeat(row.key, row.fence, True, b"step 7"), *(PoolBeat(other.key, other.fence) for other in others)]
+    assert await store.beat_pool(beats) == [True] * 4
+    standing = [*await store.pooled(first.run.generation_key), *await store.pooled(second.run.generation_key)]
+    assert [each.beat_at is not None for each in standing] == [True, False, False, False]
+    await store.report_pool([report(row)])
+
+    assert [state for _, state, _ in await states(store, first)] == [PoolState.REPORTED, PoolState.CLAIMED]
+    assert [state for _, state, _ in await states(store, second)] == [PoolState.CLAIMED, PoolState.CLAIMED]
+    assert ([message.seq for message in await inbox(store, first)], await inbox(store, second)) == ([1], [])
+    assert [found.run.id for found in (await claim(store, "owner of r1")).records] == ["r1"]
+
+
+async def test_a_loss_is_of_one_attempt_and_raises_its_fence_above_every_other_and_the_store_clock(store: Store, host: MovableHost) -> None:
+    ahead = await store.now() + 3_600 * SECOND
+    record = await queued(store, host, attempt(1), attempt(2, fence=ahead), attempt(3))
+    lease = await register(store, host, "g3")
+    first, second, third = sorted(await take(store, owner="g3"), key=lambda row: row.seq)
+    host.advance(LEASE - SECOND)
+    lease.renew([third.key])
+    host.advance(2 * SECOND)
+    now = await store.now()
+
+    assert await store.lose_pool(10) == 2
+
+    lost = {message.seq: PoolTold.of(message.info).fence for message in await inbox(store, record)}
+    assert sorted(lost) == [1, 2]
+    assert (lost[1] >= now > first.fence, lost[2]) == (True, second.fence + 1)
+    assert (await states(store, record))[2] == (3, PoolState.CLAIMED, "g3")
+    lease.close()
+
+
+async def test_a_claim_that_is_over_is_wanted_by_nobody_and_kept_alive_by_nobody_else(store: Store, host: MovableHost) -> None:
+    record = await queued(store, host, attempt(1), attempt(2))
+    other = await register(store, host, "g2")
+    first, second = sorted(await take(store), key=lambda row: row.seq)
+    before = [PoolBeat(first.key, first.fence - 1), PoolBeat(first.key, first.fence - 1, True, b"late")]
+    assert [await store.beat_pool([beat]) for beat in before] == [[False], [False]]
+    assert [(each.claimed_at is not None, each.beat_at) for each in await store.pooled(record.run.generation_key)] == [(True, None)] * 2
+    await store.report_pool([report(first)])
+    assert [await store.beat_pool([PoolBeat(first.key, first.fence, *beaten)]) for beaten in ((), (True, b"late"))] == [[False], [False]]
+
+    host.advance(LEASE - SECOND)
+    other.renew([second.key])
+    host.advance(2 * SECOND)
+    assert await store.lose_pool(10) == 1
+    other.close()
+
+
+async def test_an_attempt_is_lost_by_a_claim_alone_and_claimed_in_its_namespace(store: Store, host: MovableHost) -> None:
+    record = await queued(store, host)
+    assert list((await store.take_pool("g1", "elsewhere", ("gpu",), ("train",), 10, LEASE)).rows) == []
+    await store.mark_dead("w1")
+    await store.mark_dead("g1")
+
+    assert await store.lose_pool(10) == 0
+    assert await states(store, record) == [(1, PoolState.QUEUED, None)]
+
+
 async def test_the_pools_in_which_attempts_wait_are_listed(store: Store, host: MovableHost) -> None:
     assert list(await store.queued_pools("default")) == []
-    await queued(store, host, attempt(1), attempt(2), attempt(3, pool="printer", due=9_000_000_000_000_000))
-    assert [(each.pool, each.attempts) for each in await store.queued_pools("default")] == [("gpu", 2), ("printer", 1)]
+    since = await store.now()
+    waiting = [attempt(3, pool="printer", due=9_000_000_000_000_000), attempt(4, pool="printer", due=9_000_000_000_000_001)]
+    await queued(store, host, attempt(1), attempt(2), *waiting)
+    assert [(each.pool, each.attempts) for each in await store.queued_pools("default")] == [("gpu", 2), ("printer", 2)]
     assert list(await store.queued_pools("elsewhere")) == []
     (before, printer) = await store.queued_pools("default")
-    assert (before.due <= await store.now(), printer.due) == (True, 9_000_000_000_000_000)
+    assert (since <= before.due <= await store.now(), printer.due) == (True, 9_000_000_000_000_000)
     await take(store, limit=2)
 
-    assert [(each.pool, each.attempts) for each in await store.queued_pools("default")] == [("printer", 1)]
+    assert [(each.pool, each.attempts) for each in await store.queued_pools("default")] == [("printer", 2)]

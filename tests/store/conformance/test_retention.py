@@ -13,6 +13,7 @@ KEPT = 60 * SECOND
 
 
 async def test_events_are_deleted_once_they_were_kept_long_enough(store: Store, host: MovableHost) -> None:
+    assert await store.expire_events(KEPT, 100) == 0
     await store.send([event("e1"), event("e2")])
     host.advance(KEPT - SECOND)
     await store.send([event("e3")])
@@ -20,6 +21,7 @@ async def test_events_are_deleted_once_they_were_kept_long_enough(store: Store, 
     host.advance(2 * SECOND)
 
     assert await store.expire_events(KEPT, 1) == 1
+    assert await texts(store) == {"e2": "unmatched", "e3": "unmatched"}
     assert await store.expire_events(KEPT, 100) == 1
     assert await texts(store) == {"e3": "unmatched"}
 
@@ -47,6 +49,25 @@ async def test_a_consumed_event_goes_a_matched_one_stays(store: Store, host: Mov
     assert await store.expire_events(KEPT, 100) == 2
     assert await texts(store) == {"matched": "matched"}
     assert deposits(await again(store, record)) == ["matched"]
+
+
+async def test_an_event_that_came_too_late_stays_too_late_while_others_are_deleted(store: Store, host: MovableHost) -> None:
+    await store.send([event("e1", name="other")])
+    host.advance(KEPT)
+    record = await claimed(store, host)
+    await store.send([event("late")])
+    await store.apply([advance(record, opens=[wait(1)])])
+    await store.match(100)
+    await store.apply([advance(await again(store, record), closes=[close(1, Closing.TIMED_OUT)])])
+    host.advance(SECOND)
+
+    assert await store.expire_events(KEPT, 100) == 1
+
+    await store.apply([advance(await again(store, record), opens=[wait(2)])])
+    await store.match(100)
+    assert deposits(await again(store, record)) == [None]
+    (stored,) = (await store.events("default", None, None, 10)).items
+    assert (stored.id, stored.late) == ("late", True)
 
 
 async def test_more_events_than_may_wait_are_refused_and_nothing_stored_is_dropped(

@@ -10,11 +10,12 @@ import pytest
 
 from romulus.core.machine import Change
 from romulus.core.operations import OperationState
+from romulus.core.pools import NewPoolAttempt, PoolBeat
 from romulus.core.record import HoldKind
 from romulus.core.requests import request_cancel
 from romulus.store import open_store
 from romulus.store.contract import OperationsServed, Store
-from tests.store.kit import HELD, LEASE, PENDING, MovableHost, advance, again, claim, claimed, park, register
+from tests.store.kit import HELD, LEASE, PENDING, SECOND, MovableHost, advance, again, claim, claimed, event, park, register
 
 SERVED = OperationsServed(["default"], ["charge"], ["charge"])
 LOOKS: dict[str, Callable[[Store], Awaitable[Any]]] = {
@@ -26,9 +27,11 @@ LOOKS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "for dead workers": lambda store: store.sweep(100, PENDING),
     "for held runs": lambda store: store.reopen_held("default", [("order", "1", "3.11:here")], PENDING),
     "in pools": lambda store: store.take_pool("w1", "default", ["gpu"], ["charge"], 100, LEASE),
+    "whether attempts are still wanted": lambda store: store.beat_pool([PoolBeat(1, 1)]),
     "for lost attempts": lambda store: store.lose_pool(100),
     "for operations": lambda store: store.take_operations("w1", "default", SERVED, 100, OperationState.UNKNOWN),
     "for queued operations": lambda store: store.take_queued("w1", "default", SERVED, 100),
+    "for old events": lambda store: store.expire_events(60 * SECOND, 100),
 }
 
 
@@ -39,7 +42,16 @@ async def test_a_look_takes_no_lock_while_nothing_is_there_for_its_worker(tmp_pa
     (await register(store, host, "dead")).close()
     await store.mark_dead("dead")
     parked, held = await claimed(store, host, "parked", "w2"), await claimed(store, host, "held", "w3")
-    await store.apply([park(parked), advance(held, change=Change.HOLD, status=HELD, hold=(HoldKind.CODE, "why"), excluded="3.11:here")])
+    later = await store.now() + 3_600 * SECOND
+    attempt = NewPoolAttempt(1, "gpu", "charge", "d1", b"{}", 1, later, None, None)
+    await store.send([event("e1")])
+    await store.match(100)
+    await store.apply(
+        [
+            park(parked, pools=[attempt], pooled=True),
+            advance(held, change=Change.HOLD, status=HELD, hold=(HoldKind.CODE, "why"), excluded="3.11:here"),
+        ]
+    )
     others = await claimed(store, host, "another's", "w4")
     await store.change("default", others.run.id, lambda run, _, now: request_cancel(run, "", now))
     await claimed(store, host, "its own", "w1")
