@@ -24,7 +24,10 @@ WAITING = (
     "WHERE NOT l.granted AND a.datname = current_database()"
 )
 # What reads and writes what others see. A matcher's statements after the lock of its queue are one stop: others of the queue wait for it.
-STOPS = frozenset({"apply", "match.head", "match.pair", "postgres.commit", "send.events", "wakes.dealt", "wakes.take"})
+STOPS = frozenset({
+    "apply", "claim.look", "claim.queue", "claim.take", "claim.woken", "match.head", "match.pair", "postgres.commit", "send.events",
+    "wakes.dealt", "wakes.sleeping", "wakes.take", "wakes.wake",
+})  # fmt: skip
 Act = Callable[[PostgresStore], Awaitable[object]]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from romulus.core.transition import Closing, Verdict
 from romulus.store.postgres import PostgresStore
 from tests.postgres.kit import Died, opened, settled
@@ -27,19 +29,21 @@ from tests.store.kit import (
 )  # fmt: skip
 
 
-async def story(store: PostgresStore, host: MovableHost) -> None:
-    """A run opens a wait, parks, is woken by its event, takes it and ends."""
+async def story(store: PostgresStore, host: MovableHost, *, parks_first: bool = False) -> None:
+    """A run opens a wait, parks, is woken by its event, takes it and ends. *parks_first*: a claim matches its event."""
     (await register(store, host, "w1")).close()
     await start(store, "r1")
     (record,) = (await claim(store)).records
     await store.apply([advance(record, entry(0), opens=[wait()], armed="[]")])
     await store.match(100)
+    if parks_first:
+        await store.apply([park(await again(store, record))])
     await store.send([event("e1")])
-    await store.match(100)
-    await store.pulse("w1")
-    record = await again(store, record)
-    await store.apply([park(record)])
-    (record,) = (await claim(store)).records
+    if not parks_first:
+        await store.match(100)
+        await store.pulse("w1")
+        await store.apply([park(await again(store, record))])
+    (record,) = (await claim(store, match_max=100)).records
     await finish(store, record)
 
 
@@ -51,26 +55,27 @@ async def finish(store: PostgresStore, record: Any) -> None:
     assert await store.apply([succeed(await again(store, record))]) == [Verdict.APPLIED]
 
 
-async def points_of(database: Database) -> list[str]:
+async def points_of(database: Database, parks_first: bool) -> list[str]:
     """Return every crash point that the story passes, in order."""
     seen: list[str] = []
     host = MovableHost()
     async with opened(database.url, host) as store:
         host.at_point = seen.append
-        await story(store, host)
+        await story(store, host, parks_first=parks_first)
         host.at_point = None
     host.close()
     return seen
 
 
-async def test_a_crash_before_or_after_any_statement_loses_no_event(database: Database) -> None:
+@pytest.mark.parametrize("parks_first", [False, True])
+async def test_a_crash_before_or_after_any_statement_loses_no_event(database: Database, parks_first: bool) -> None:
     """The story is told up to each point, the process dies there, and another one goes on from what is stored."""
-    points = await points_of(database)
+    points = await points_of(database, parks_first)
     points = [point for point in points if counts(point)]
-    assert len(points) > 30
+    assert len(points) > 20
     for number in range(len(points) + 1):
         database.empty()
-        await die_at(database, number)
+        await die_at(database, number, parks_first)
         await go_on(database)
 
 
@@ -79,7 +84,7 @@ def counts(point: str) -> bool:
     return not point.startswith(("notify", "schema", "clock")) and not point.endswith(".done")
 
 
-async def die_at(database: Database, number: int) -> None:
+async def die_at(database: Database, number: int, parks_first: bool) -> None:
     host = MovableHost()
     left = [number]
 
@@ -93,7 +98,7 @@ async def die_at(database: Database, number: int) -> None:
     async with opened(database.url, host) as store:
         host.at_point = at_point
         with suppress(Died):
-            await story(store, host)
+            await story(store, host, parks_first=parks_first)
         host.at_point = None
     host.close()
 

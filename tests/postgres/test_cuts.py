@@ -11,10 +11,10 @@ import pytest
 from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.transition import Created, Received, Verdict
 from romulus.store.postgres import PostgresStore, driver, pool
-from tests.postgres.kit import blocked, opened
+from tests.postgres.kit import blocked, opened, settled
 from tests.postgres.proxy import Proxy, proxied
 from tests.postgres.server import Database
-from tests.store.kit import MovableHost, advance, again, claim, claimed, entry, event, new_run, register, start
+from tests.store.kit import MovableHost, advance, again, claim, claimed, deposits, entry, event, new_run, parked, register, start, wait
 
 TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
@@ -100,6 +100,30 @@ async def test_runs_claimed_in_a_commit_without_an_answer_are_worked_at(
     assert await far.apply([advance(record, entry(0)) for record in records]) == [Verdict.APPLIED] * 2
 
 
+@pytest.mark.parametrize("how", ["due", "woken"])
+async def test_runs_claimed_by_one_statement_without_an_answer_are_worked_at(
+    store: PostgresStore, far: PostgresStore, proxy: Proxy, host: MovableHost, how: str
+) -> None:
+    (await register(store, host)).close()
+    if how == "due":
+        await start(store, "r1")
+    else:
+        await parked(store, host, "r1", wait())
+        await store.send([event("e1")])
+        await settled(store)
+    proxy.cut_at(b"running", "after")
+    with pytest.raises(StoreUnavailable):
+        await claim(far)
+    run = await store.run("default", "r1")
+    assert run is not None
+    assert run.owner == "w1"
+
+    (record,) = (await claim(far)).records
+
+    assert (record.run.id, list(deposits(record))) == ("r1", [] if how == "due" else ["e1"])
+    assert await far.apply([advance(record, entry(0))]) == [Verdict.APPLIED]
+
+
 async def test_wakes_taken_in_a_commit_without_an_answer_are_told_again(
     store: PostgresStore, far: PostgresStore, proxy: Proxy, database: Database, host: MovableHost
 ) -> None:
@@ -136,10 +160,12 @@ async def test_a_process_that_falls_silent_inside_a_transaction_keeps_no_run_fro
     for owner in ("w1", "w2"):
         (await register(store, host, owner)).close()
     await start(store, "r1")
+    await start(store, "r2", workflow="other")  # two queues at once are more than one statement
+    serves = [("order", "1", "3.11:here"), ("other", "1", "3.11:here")]
     monkeypatch.setattr(driver, "IDLE_S", 0.5)
     async with opened(f"{database.server.url(database.name, proxy.port)}?pooler=none", host) as silent:
         proxy.cut_at(b"COMMIT\x00", "silent")
-        claiming = asyncio.ensure_future(claim(silent))
+        claiming = asyncio.ensure_future(claim(silent, serves=serves))
         await proxy.cut.wait()
         assert list((await claim(store, "w2")).records) == []
         while not (found := (await claim(store, "w2")).records):

@@ -282,14 +282,14 @@ async def test_what_a_transaction_that_was_open_queues_for_matching_or_closing_i
     database.execute("INSERT INTO romulus.to_match (namespace, name, correlation_id) VALUES ('default', 'e', 'young')")
     database.execute("INSERT INTO romulus.to_close (parent, generation) VALUES (2, 1)")
     seen = await looking.look(session, request(), 10)
-    assert ([queue[2] for _, queue in seen.queued], seen.closing) == (["young"], True)
+    assert ([row.queue[2] for row in seen.queued], seen.closing) == (["young"], True)
     database.execute("DELETE FROM romulus.to_match")
     database.execute("DELETE FROM romulus.to_close")
     elsewhere.commit()
 
     again = await looking.look(session, request(), 10, seen.queues, seen.lists)
-    assert ([queue[2] for _, queue in again.queued], again.closing) == (["old"], True)
-    assert [queue[2] for _, queue in (await matching.head(session, 10, seen.lists))[0]] == ["old"]
+    assert ([row.queue[2] for row in again.queued], again.closing) == (["old"], True)
+    assert [row.queue[2] for row in (await matching.head(session, 10, seen.lists))[0]] == ["old"]
 
 
 async def test_what_was_seen_before_a_connection_was_lost_is_forgotten(store: PostgresStore, host: MovableHost, database: Database) -> None:

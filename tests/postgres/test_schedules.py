@@ -166,3 +166,65 @@ def test_an_event_whose_wait_is_closed_while_it_is_matched_goes_to_the_next_in_e
         return sides, check
 
     assert played(tell, 3 if held else 2, mortal=() if held else (0, 1)) > 20
+
+
+class Told(list[Any]):
+    """The records that a run's workers were given."""
+
+    def __init__(self, it: Tale) -> None:
+        super().__init__()
+        self._it = it
+
+    def claims(self, owner: str) -> Act:
+        """Return what a worker does that looks for work."""
+
+        async def act(store: PostgresStore) -> None:
+            self.extend((await claim(store, owner, match_max=100)).records)
+
+        return act
+
+    def all(self) -> list[list[str | None]]:
+        """Return the deposits that its run was told of in the end, one record after another."""
+        it = self._it
+        for owner in ("w1", "w2"):
+            self.extend(it.call(claim(it.store, owner)).records)
+            self.extend(it.call(it.store.pulse(owner)))
+        return [list(deposits(record)) for record in self if record.run.id == it.id]
+
+
+def test_an_event_is_told_to_the_one_of_two_workers_that_has_its_run_in_every_order(played: Any) -> None:
+    def tell(it: Tale, dies: bool) -> Any:
+        record = it.claimed(it.id)
+        it.call(it.store.apply([park(record, opens=[wait(correlation_id=it.id)])]))
+        it.call(settled(it.store))
+        told = Told(it)
+
+        async def sends(store: PostgresStore) -> None:
+            await store.send([it.event()])
+            await told.claims("w1")(store)
+
+        def check() -> None:
+            if dies:
+                it.call(it.store.send([it.event()]))
+                it.repaired()
+            if not dies or it.call(it.store.run("default", it.id)).owner is None:
+                assert told.all() == [[it.id]]
+
+        return [sends, told.claims("w2")], check
+
+    assert played(tell, 2, mortal=(0, 1)) > 40
+
+
+def test_a_deposit_is_told_to_who_claims_a_run_that_parks_in_every_order(played: Any) -> None:
+    """The claim matches it, the run's owner takes its wake or not, and the parking is seen or not."""
+
+    def tell(it: Tale, dies: bool) -> Any:
+        record = waiting(it)
+        told = Told(it)
+
+        def check() -> None:
+            assert [it.id] in told.all()
+
+        return [lambda store: store.apply([park(record)]), told.claims("w2"), lambda store: store.pulse("w1")], check
+
+    assert played(tell, 3, mortal=()) > 50

@@ -13,7 +13,7 @@ from tests.worker.rig import World, eventually, url_of
 
 COMMITS = {
     "sqlite": ("sqlite.commit",),
-    "postgres": ("postgres.commit", "send.events", "start.runs", "apply"),
+    "postgres": ("postgres.commit", "send.events", "start.runs", "claim.queue", "apply"),
 }  # or one statement
 points: list[str] = []
 

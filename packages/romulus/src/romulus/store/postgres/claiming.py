@@ -2,6 +2,7 @@
 
 A look without locks says how many runs of each queue are due, and so how many to take of each; these are then locked by plain
 top-level selects with SKIP LOCKED, queue by queue, so that workers that look at once take different runs and lock no more than they take.
+Where all of one queue, or all that was woken, can be taken, one statement does it (`taking`).
 """
 
 # ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
@@ -9,26 +10,31 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Sequence
-from typing import Final, LiteralString
+from typing import Final, LiteralString, NamedTuple
 
 from romulus.core.machine import RunStatus
 from romulus.core.record import Record
 from romulus.store.contract import ClaimRequest, Claims, Owned
 
-from .looking import ALONE, READY, SPREAD, Look, Queue, conditions, look
+from .looking import ALONE, READY, Look, Queue, conditions, look
 from .matching import match
+from .pool import Pool
 from .rows import RECORD, record_of
 from .session import Session
+from .taking import DUE, ONE, claimed, live, take_queue, take_woken
 from .waking import waken
 
 RISE_MAX: Final = 1000  # prioritised runs that rise to their rank in one claim
 
-ONE: Final[LiteralString] = "(SELECT $6::text AS workflow, $7::text AS version, $8::text AS digest) s, (SELECT $9::bigint AS now) c"
-LOCK: Final[LiteralString] = (
-    f"SELECT r.key FROM romulus.runs r, {ONE} WHERE {SPREAD} AND r.lane = $10 AND r.queue_at >= $11 "
-    f"AND ($10 <> 0 OR r.queue_at <= c.now) AND {READY} AND r.owner IS NULL "
-    "ORDER BY r.queue_at, r.key LIMIT $5 FOR UPDATE OF r SKIP LOCKED"
-)
+
+class Claimed(NamedTuple):
+    """A claim, and whether it has matched events that others may be waiting for."""
+
+    claims: Claims
+    others: bool
+
+
+LOCK: Final[LiteralString] = f"SELECT r.key {DUE}"
 LOCK_ALONE: Final[LiteralString] = (
     f"SELECT r.key FROM romulus.runs r, {ONE} WHERE {ALONE} AND $10::integer = 0 AND r.queue_at >= $11 AND {READY} AND r.owner IS NULL "
     "ORDER BY r.queue_at, r.key LIMIT $5 FOR UPDATE OF r SKIP LOCKED"
@@ -42,10 +48,9 @@ RISE: Final[LiteralString] = (
     "WHERE key = ANY($1::bigint[])"
 )
 TAKE: Final[LiteralString] = (
-    "UPDATE romulus.runs r SET owner = $1, fence = greatest(r.fence + 1, $2), status = $3, started_at = coalesce(r.started_at, $2), "
-    "deadline = coalesce(r.deadline, $2 + g.timeout), wake_at = NULL, lane = 0, queue_at = NULL, updated_at = $2 "
+    f"UPDATE romulus.runs r SET {claimed('$1', '$2', '$3')} "
     "FROM romulus.generations g WHERE r.key = ANY($4::bigint[]) AND g.run = r.key AND g.number = r.generation AND "
-    f"(r.owner IS NULL OR r.owner = $1) RETURNING {RECORD}"
+    f"(r.owner IS NULL OR r.owner = $1) AND {live('$1')} RETURNING {RECORD}"
 )
 RECLAIM: Final[LiteralString] = (
     "WITH c AS MATERIALIZED (SELECT romulus.clock() AS now) UPDATE romulus.runs r SET fence = greatest(r.fence + 1, "
@@ -56,27 +61,53 @@ RECLAIM: Final[LiteralString] = (
 DOUBTFUL: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE owner = $1 AND updated_at = ANY($2::bigint[]) ORDER BY key FOR UPDATE"
 
 
-async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Look, doubtful: Sequence[int], times: list[int]) -> Claims:
-    """Match and claim what *seen* says is there, inside the open transaction.
+async def claim_at_once(pool: Pool, request: ClaimRequest, to: RunStatus, seen: Look, times: list[int]) -> Claims | None:
+    """Claim all that *seen* says is due with one statement, its own commit; None: nothing was claimed, `claim` does it.
+
+    *times*: as of `claim`.
+    """
+    due = sum(map(len, seen.ready.values()))
+    if seen.queued or not _all_can_be_taken(request, seen, due) or len(seen.ready) > (0 if seen.asleep else 1):
+        return None
+    times.append(seen.now)
+    if seen.asleep:
+        records, more = await pool.statement(lambda s: take_woken(s, request, to, seen, request.limit))
+    else:
+        ((queue, _),) = seen.ready.items()
+        records = await pool.statement(lambda s: take_queue(s, request, to, seen, queue, due))
+        more = len(records) < due
+    return claims(records, seen, seen.now if more else seen.later) if records else None
+
+
+async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Look, doubtful: Sequence[int], times: list[int]) -> Claimed:
+    """Match and claim what *seen* says is there, inside the open transaction, which has the locks of the queues to be matched.
 
     *doubtful*: times of claims whose commit had no answer; *times* gets this one's, should its own have none.
     """
     matched = await match(session, seen.queued, request.match_max) if seen.queued else set[int]()
-    full, woken = len(seen.queued) == request.match_max, set[int]()
-    if matched or seen.asleep or seen.rising:
-        woken = await waken(session, seen.lists)
+    full, ready = len(seen.queued) == request.match_max, sum(map(len, seen.ready.values()))
+    taken: Sequence[Record] = ()
+    more = seen.asleep
+    if matched and _all_can_be_taken(request, seen, ready + len(matched)):
+        times.append(seen.now)
+        taken, more = await take_woken(session, request, to, seen, request.limit - ready)
+    woken = {record.run.key for record in taken}
+    if more or seen.rising or not matched <= woken:
+        woken |= await waken(session, seen.lists)
         for n in seen.rising:
             await _rise(session, request, n, seen)
         seen = await look(session, request, 0, seen.queues, seen.lists)
     if not seen.live:
-        return Claims((), None)  # marked dead meanwhile: its claims would be void at once
+        return Claimed(Claims(taken, None), bool(matched))  # marked dead meanwhile: its claims would be void at once
     times.append(seen.now)
+    room = request.limit - len(taken)
     keys = await _lost(session, request, doubtful)
-    keys += await _pick(session, request, turns(seen.ready, request.limit - len(keys)), seen)
-    left = sum(map(len, seen.ready.values())) > request.limit
-    records = await _take(session, request, to, seen.now, keys)
+    keys += await _pick(session, request, turns(seen.ready, room - len(keys)), seen)
+    left = sum(map(len, seen.ready.values())) > room
+    records = [*await _take(session, request, to, seen.now, keys), *taken]
     # A run may have been in the middle of parking: it is looked at once more, after this commit.
-    return claims(records, seen, seen.now if left else seen.later, unmatched=bool(full or matched - woken))
+    found = claims(records, seen, seen.now if left else seen.later, unmatched=bool(full or matched - woken))
+    return Claimed(found, others=full or not matched <= {record.run.key for record in records})
 
 
 def claims(records: Sequence[Record], seen: Look, due: int | None, *, unmatched: bool = False) -> Claims:
@@ -108,6 +139,11 @@ def turns(ready: dict[Queue, list[int]], limit: int) -> list[Queue]:
             break
         picked += [line[turn][1] for line in lines if turn < len(line)]
     return picked[: max(limit, 0)]
+
+
+def _all_can_be_taken(request: ClaimRequest, seen: Look, due: int) -> bool:
+    """Return whether there is room for all *due* runs that this claim looks for: it need not choose, nor look at what it has woken."""
+    return seen.live and not seen.rising and not request.alone and due <= request.limit
 
 
 async def _rise(session: Session, request: ClaimRequest, n: int, seen: Look) -> None:

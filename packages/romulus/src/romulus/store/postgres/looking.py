@@ -12,8 +12,7 @@ from typing import Any, Final, LiteralString, TypeAlias
 from romulus.store.contract import ClaimRequest
 
 from .floors import BOTTOM, FRESH_MAX, SNAPSHOT, SNAPSHOT_COLUMNS, TOP, Lists, Queues, lists, lowest_of
-from .matching import HEAD
-from .matching import Queue as Match
+from .matching import HEAD, ToMatch
 from .rows import Row
 from .session import Session
 
@@ -46,8 +45,8 @@ WAKES: Final[LiteralString] = (
 )
 SEEN: Final[LiteralString] = (
     "c.now, EXISTS (SELECT 1 FROM romulus.workers WHERE id = $6 AND NOT dead), w.many OR coalesce(w.asleep, false), "
-    "w.many OR coalesce(w.mine, false), CASE s.n WHEN 1 THEN ARRAY(SELECT ROW(m.key, m.namespace, m.name, m.correlation_id) FROM "
-    f"({HEAD.replace('$1', 'greatest($10::integer, 1)')}) m) END, "
+    "w.many OR coalesce(w.mine, false), CASE s.n WHEN 1 THEN ARRAY(SELECT ROW(m.key, m.namespace, m.name, m.correlation_id, m.returned) "
+    f"FROM ({HEAD.replace('$1', 'greatest($10::integer, 1)')}) m) END, "
     f"(SELECT value::integer FROM romulus.meta WHERE name = 'compatible'), w.first, {lowest_of('to_close', 'close')}, {SNAPSHOT}"
 )
 SEEN_COLUMNS: Final = 6
@@ -121,7 +120,7 @@ class Look:
     wakes: bool = False  # a run of the worker's own has a wake
     closing: bool = False
     alone: bool = False  # a run that lost `alone_after` claims or more is due
-    queued: list[tuple[int, Match]] = field(default_factory=list[tuple[int, Match]])  # the head of `to_match`
+    queued: list[ToMatch] = field(default_factory=list[ToMatch])  # the head of `to_match`
     ready: dict[Queue, list[int]] = field(default_factory=dict[Queue, list[int]])  # queue_at of the first due ones
     rising: list[int] = field(default_factory=list[int])  # serves with prioritised runs that have become due
     later: int | None = None  # store µs when the next run becomes due
@@ -206,9 +205,9 @@ def _see(seen: Look, row: Row, match_max: int) -> None:
     """Take what does not depend on the serve from the first row of a look."""
     now, seen.live, seen.asleep, seen.wakes, queued, seen.schema, wake, close = row[: SEEN_COLUMNS + 2]
     seen.closing = close is not None
-    heads = [(key, (namespace, name, correlation)) for key, namespace, name, correlation in queued]
+    heads = [ToMatch.of(head) for head in queued]
     seen.queued = heads[:match_max]
-    seen.lists = Lists.of((wake, heads[0][0] if heads else None, close, *row[SEEN_COLUMNS + 2 : PREFIX]))
+    seen.lists = Lists.of((wake, heads[0].key if heads else None, close, *row[SEEN_COLUMNS + 2 : PREFIX]))
     seen.queues = Queues(seen.lists.snapshot, now)
 
 

@@ -7,29 +7,46 @@ match itself is a guarded update of the wait row and nowhere else. Waits are loc
 # ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Any, Final, LiteralString, TypeAlias
+from typing import Any, Final, LiteralString, NamedTuple, TypeAlias
 
 from .floors import LOWEST, SNAPSHOT, Lists, lists
+from .rows import Row
 from .session import Session
 
 Queue: TypeAlias = tuple[str, str, str]  # namespace, name, correlation ID
 
+
+class ToMatch(NamedTuple):
+    """A row of `to_match`."""
+
+    key: int
+    queue: Queue
+    returned: bool  # it has an event that a closed wait may have given back
+
+    @classmethod
+    def of(cls, row: Row) -> ToMatch:
+        """Return the row of one of `HEAD`."""
+        key, namespace, name, correlation_id, returned = row
+        return cls(key, (namespace, name, correlation_id), returned)
+
+
 LOCKS: Final = 256  # queues share so many locks: a server's lock table is bounded
-LOCK_CLASS: Final = 0x526F6D75  # "Romu": advisory locks of others have other numbers
+LOCK_CLASS: Final[LiteralString] = "1383034229"  # "Romu": advisory locks of others have other numbers
+DIGITS: Final[tuple[LiteralString, ...]] = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 PAIRS_MAX: Final = 100  # of one queue in one statement
 TAKERS_MAX: Final = 10  # times another wait is looked for when the one chosen has just been closed
 
 # In a statement with the CTE `l` of the lists.
 HEAD: Final[LiteralString] = (
-    "SELECT key, namespace, name, correlation_id FROM romulus.to_match WHERE key >= (SELECT match FROM l) ORDER BY key LIMIT $1"
+    "SELECT key, namespace, name, correlation_id, event IS NOT NULL AS returned FROM romulus.to_match "
+    "WHERE key >= (SELECT match FROM l) ORDER BY key LIMIT $1"
 )
 LOOK: Final[LiteralString] = (
     f"WITH {lists('$2', '$3', '$4', '$5', '$6')} "
-    f"SELECT ARRAY(SELECT ROW(m.key, m.namespace, m.name, m.correlation_id) FROM ({HEAD}) m), {LOWEST}, {SNAPSHOT}"
+    f"SELECT ARRAY(SELECT ROW(m.key, m.namespace, m.name, m.correlation_id, m.returned) FROM ({HEAD}) m), {LOWEST}, {SNAPSHOT}"
 )
-LOCK: Final[LiteralString] = "SELECT pg_advisory_xact_lock($1::integer, x) FROM unnest($2::integer[]) x"
 QUEUES: Final[LiteralString] = "unnest($1::text[], $2::text[], $3::text[]) q (namespace, name, correlation_id)"
 # Events that closed waits have given back: unmatched again, unless another wait holds them or a run has used them.
 RETURNED: Final[LiteralString] = f"""
@@ -39,7 +56,8 @@ INSERT INTO romulus.unmatched (namespace, name, correlation_id, arrival)
 SELECT DISTINCT namespace, name, correlation_id, event FROM back b WHERE NOT EXISTS (SELECT 1 FROM romulus.waits w WHERE w.event = b.event)
     AND NOT EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = b.event AND d.how <> 'late') ON CONFLICT DO NOTHING
 """
-# Oldest with oldest, up to `PAIRS_MAX` of each queue; a queue is odd when a shared wait or an event that came too late is in it.
+# Oldest with oldest, up to `PAIRS_MAX` of each queue; a queue is odd when a shared wait or an event that came too late is in it. One that
+# was given an event back is left: that may be its oldest.
 PAIR: Final[LiteralString] = f"""
 WITH w AS MATERIALIZED (SELECT q.*, x.run, x.seq, x.shared, row_number() OVER (PARTITION BY q.namespace, q.name, q.correlation_id
         ORDER BY x.key) AS n FROM {QUEUES} CROSS JOIN LATERAL (SELECT w.key, w.run, w.seq, w.shared FROM romulus.waits w
@@ -49,11 +67,13 @@ e AS MATERIALIZED (SELECT q.*, x.arrival, row_number() OVER (PARTITION BY q.name
         ORDER BY x.arrival) AS n, EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = x.arrival) AS before
         FROM {QUEUES} CROSS JOIN LATERAL (SELECT u.arrival FROM romulus.unmatched u WHERE u.namespace = q.namespace AND u.name = q.name
         AND u.correlation_id = q.correlation_id ORDER BY u.arrival LIMIT 100) x),
+back AS MATERIALIZED (SELECT DISTINCT q.* FROM {QUEUES} JOIN romulus.to_match t ON t.namespace = q.namespace AND t.name = q.name
+    AND t.correlation_id = q.correlation_id WHERE t.event IS NOT NULL),
 odd AS MATERIALIZED (SELECT namespace, name, correlation_id FROM w WHERE shared UNION
     SELECT namespace, name, correlation_id FROM e WHERE before),
 pairs AS MATERIALIZED (SELECT w.*, e.arrival FROM w JOIN e USING (namespace, name, correlation_id, n)),
-plain AS MATERIALIZED (SELECT * FROM pairs b WHERE NOT EXISTS (SELECT 1 FROM odd o WHERE o.namespace = b.namespace AND o.name = b.name
-    AND o.correlation_id = b.correlation_id)),
+plain AS MATERIALIZED (SELECT * FROM pairs b WHERE NOT EXISTS (SELECT 1 FROM (SELECT * FROM odd UNION ALL SELECT * FROM back) o
+    WHERE o.namespace = b.namespace AND o.name = b.name AND o.correlation_id = b.correlation_id)),
 locked AS MATERIALIZED (SELECT x.run, x.seq, p.arrival FROM plain p JOIN romulus.waits x ON x.run = p.run AND x.seq = p.seq
     WHERE x.event IS NULL ORDER BY x.run, x.seq FOR UPDATE OF x),
 matched AS (UPDATE romulus.waits x SET event = l.arrival FROM locked l WHERE x.run = l.run AND x.seq = l.seq AND x.event IS NULL
@@ -61,8 +81,9 @@ matched AS (UPDATE romulus.waits x SET event = l.arrival FROM locked l WHERE x.r
 taken AS (DELETE FROM romulus.unmatched u USING matched m WHERE u.namespace = m.namespace AND u.name = m.name
     AND u.correlation_id = m.correlation_id AND u.arrival = m.event),
 woken AS (INSERT INTO romulus.wakes (run) SELECT run FROM matched ORDER BY run),
-done AS (DELETE FROM romulus.to_match WHERE key = ANY($4::bigint[]))
-SELECT b.namespace, b.name, b.correlation_id, EXISTS (SELECT 1 FROM odd o WHERE o.namespace = b.namespace AND o.name = b.name
+done AS (DELETE FROM romulus.to_match WHERE key = ANY($4::bigint[]) AND event IS NULL)
+SELECT b.namespace, b.name, b.correlation_id, EXISTS (SELECT 1 FROM back o WHERE o.namespace = b.namespace AND o.name = b.name
+    AND o.correlation_id = b.correlation_id), EXISTS (SELECT 1 FROM odd o WHERE o.namespace = b.namespace AND o.name = b.name
     AND o.correlation_id = b.correlation_id), max(b.n), ARRAY(SELECT m.run FROM matched m WHERE m.namespace = b.namespace
     AND m.name = b.name AND m.correlation_id = b.correlation_id) FROM pairs b GROUP BY b.namespace, b.name, b.correlation_id
 """
@@ -86,48 +107,53 @@ SELECT run, seq FROM matched
 """
 
 
-async def head(session: Session, limit: int, known: Lists | None = None) -> tuple[list[tuple[int, Queue]], Lists]:
+async def head(session: Session, limit: int, known: Lists | None = None) -> tuple[list[ToMatch], Lists]:
     """Return the first *limit* rows of `to_match`; *known*: what the look before at the lists has left, as this one does."""
     row = await session.row("match.head", LOOK, limit, *(known or Lists()).given)
     assert row is not None
     rows, seen = row[0], Lists.of(row[1:])
     if known is not None and known.snapshot.server != seen.snapshot.server:
         return await head(session, limit)
-    return [(key, (namespace, name, correlation)) for key, namespace, name, correlation in rows], seen
+    return [ToMatch.of(row) for row in rows], seen
 
 
-async def match(session: Session, rows: Sequence[tuple[int, Queue]], limit: int) -> set[int]:
-    """Match the queues that *rows* speak of, inside the open transaction; return the runs whose waits got an event."""
-    queues = sorted({queue for _, queue in rows})
-    await lock_queues(session, queues)
-    await session.rows("match.returned", RETURNED, *_columns(queues))
-    odd, matched = await _match_plain(session, queues, [key for key, _ in rows])
+def locks(rows: Iterable[tuple[int, Queue] | ToMatch]) -> LiteralString:
+    """Return the statement that keeps other matchers from the queues of *rows* until the transaction ends; "" where there are none."""
+    # Always in one order.
+    numbers: LiteralString = ", ".join(_literal(lock) for lock in sorted({_lock(row[1]) for row in rows}))
+    return numbers and f"SELECT pg_advisory_xact_lock({LOCK_CLASS}, x) FROM unnest(ARRAY[{numbers}]::integer[]) x"
+
+
+async def match(session: Session, rows: Sequence[ToMatch], limit: int) -> set[int]:
+    """Match the queues that *rows* speak of, inside the open transaction, which has their `locks`; return the runs that got an event."""
+    queues = sorted({row.queue for row in rows})
+    if any(row.returned for row in rows):
+        await session.rows("match.returned", RETURNED, *_columns(queues))
+    odd, matched = await _match_plain(session, queues, [row.key for row in rows])
     for queue in odd:
         matched |= await _match_odd(session, queue, limit)
     return matched
-
-
-async def lock_queues(session: Session, queues: Sequence[Queue]) -> None:
-    """Keep other matchers from *queues* until the transaction ends; always in one order."""
-    await session.rows("match.lock", LOCK, LOCK_CLASS, sorted({_lock(queue) for queue in queues}))
 
 
 async def _match_plain(session: Session, queues: Sequence[Queue], rows: Sequence[int]) -> tuple[list[Queue], set[int]]:
     """Pair oldest with oldest, for all queues at once, until no plain pair is left, and consume *rows* of `to_match`.
 
     Return the queues that are odd, and the runs that were matched. A queue is looked at again only if it may hold another pair: all
-    that one look takes were pairs, or a wait was closed while its lock was waited for.
+    that one look takes were pairs, a wait was closed while its lock was waited for, or an event was given back since *rows* were seen.
     """
     odd: list[Queue] = []
     matched: set[int] = set()
     while queues:
         found = await session.rows("match.pair", PAIR, *_columns(queues), rows)
-        odd += [(namespace, name, correlation) for namespace, name, correlation, is_odd, _, _ in found if is_odd]
+        back = [(namespace, name, correlation) for namespace, name, correlation, returned, *_ in found if returned]
+        if back:
+            await session.rows("match.returned", RETURNED, *_columns(back))
+        odd += [(namespace, name, correlation) for namespace, name, correlation, returned, is_odd, *_ in found if is_odd and not returned]
         matched.update(run for *_, runs in found for run in runs)
-        queues = [
+        queues = back + [
             (namespace, name, correlation)
-            for namespace, name, correlation, is_odd, pairs, runs in found
-            if not is_odd and (pairs >= PAIRS_MAX or len(runs) < pairs)
+            for namespace, name, correlation, returned, is_odd, pairs, runs in found
+            if not returned and not is_odd and (pairs >= PAIRS_MAX or len(runs) < pairs)
         ]
         rows = []
     return odd, matched
@@ -151,6 +177,11 @@ async def _match_odd(session: Session, queue: Queue, limit: int) -> set[int]:
 
 def _lock(queue: Queue) -> int:
     return int.from_bytes(blake2b("\0".join(queue).encode(), digest_size=4).digest(), "big") % LOCKS
+
+
+def _literal(number: int) -> LiteralString:
+    """Return a number as it stands in a statement."""
+    return "".join(DIGITS[int(digit)] for digit in str(number))
 
 
 def _columns(queues: Sequence[Queue]) -> list[list[Any]]:

@@ -91,19 +91,23 @@ class Pool:
         """
         return await self._again(work, alone=True, writes=True)
 
-    async def write(self, work: Callable[[OwnSession], Awaitable[T]]) -> T:
+    async def write(self, work: Callable[[OwnSession], Awaitable[T]], first: LiteralString = "") -> T:
         """Run *work* in one transaction; whatever it raises undoes it. It is begun again after a deadlock.
+
+        *first*: a statement without an answer that is sent with BEGIN, in one message: one that waits for locks.
 
         Raises:
             StoreUnavailable: nothing was written. CommitUnknown: COMMIT was sent and no answer came.
         """
-        return await self._again(work, alone=False)
+        return await self._again(work, alone=False, first=first)
 
-    async def _again(self, work: Callable[[OwnSession], Awaitable[T]], *, alone: bool, writes: bool = False) -> T:
+    async def _again(
+        self, work: Callable[[OwnSession], Awaitable[T]], *, alone: bool, writes: bool = False, first: LiteralString = ""
+    ) -> T:  # fmt: skip
         losses = 0
         for tried in range(CLASHES_MAX):
             try:
-                return await self._once(work, alone, writes)
+                return await self._once(work, alone, writes, first)
             except DRIVER_ERRORS as error:
                 losses += is_lost(error)
                 again = is_clash(error) or (is_lost(error) and losses == 1 and not isinstance(error, TimeoutError))
@@ -112,7 +116,7 @@ class Pool:
             await self._pause(tried)
         raise AssertionError
 
-    async def _once(self, work: Callable[[OwnSession], Awaitable[T]], alone: bool, writes: bool) -> T:
+    async def _once(self, work: Callable[[OwnSession], Awaitable[T]], alone: bool, writes: bool, first: LiteralString) -> T:
         async with self.taken() as session:
             if alone and not self.pooled:
                 try:
@@ -121,14 +125,15 @@ class Pool:
                     if writes and is_lost(error):
                         raise self.unknown(error) from error
                     raise
-            await self.begin(session)
+            await self.begin(session, first)
             result = await work(session)
             await self.commit(session)
             return result
 
-    async def begin(self, session: OwnSession) -> None:
-        """Begin a transaction."""
-        await session.plain("postgres.begin", BEGIN_POOLED if self.pooled else BEGIN)
+    async def begin(self, session: OwnSession, first: LiteralString = "") -> None:
+        """Begin a transaction, with its *first* statement."""
+        begin = BEGIN_POOLED if self.pooled else BEGIN
+        await session.plain("postgres.begin", f"{begin}; {first}" if first else begin)
 
     async def commit(self, session: OwnSession) -> None:
         """Commit; an error tells whether it may have been applied."""

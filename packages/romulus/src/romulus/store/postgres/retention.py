@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, LiteralString
 
-from .matching import Queue, lock_queues
+from .matching import Queue
 from .session import Session
 
 # Arrival numbers grow with time: what lies before the first event that is kept is the only part that is looked at.
@@ -34,6 +34,5 @@ async def expired(session: Session, kept: int, limit: int) -> list[tuple[int, Qu
 
 
 async def expire(session: Session, old: Sequence[tuple[int, Queue]]) -> int:
-    """Delete those of *old* that no wait holds, inside the open transaction; return how many."""
-    await lock_queues(session, sorted({queue for _, queue in old}))
+    """Delete those of *old* that no wait holds, inside the open transaction, which has the locks of their queues; return how many."""
     return len(await session.rows("expire.events", DELETE, [arrival for arrival, _ in old]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, LiteralString, TypeVar, cast
 
 from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.machine import RunStatus
@@ -393,7 +393,7 @@ class PostgresStore:
     async def expire_events(self, kept: int, limit: int) -> int:
         """Delete events that were kept long enough."""
         old = await self._pool.read(lambda s: retention.expired(s, kept, limit))
-        return await self._repeatable(lambda s: retention.expire(s, old)) if old else 0
+        return await self._repeatable(lambda s: retention.expire(s, old), matching.locks(old)) if old else 0
 
     async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead, then free runs of dead or unknown owners."""
@@ -473,7 +473,7 @@ class PostgresStore:
         self._looks.keep(LISTS, seen.lists, begun, losses, whole=lists is None)
         return seen
 
-    async def _head(self, session: OwnSession, limit: int) -> list[tuple[int, matching.Queue]]:
+    async def _head(self, session: OwnSession, limit: int) -> list[matching.ToMatch]:
         begun, losses, lists = self._host.monotonic(), self._pool.losses, self._known(LISTS)
         rows, seen = await matching.head(session, limit, lists)
         self._looks.keep(LISTS, seen, begun, losses, whole=lists is None)
@@ -482,14 +482,18 @@ class PostgresStore:
     async def _claim(self, request: ClaimRequest, to: RunStatus, seen: looking.Look, doubts: list[int]) -> Claims:
         times: list[int] = []
         try:
-            claims = await self._pool.write(lambda s: claiming.claim(s, request, to, seen, doubts, times))
+            claims = None if doubts else await claiming.claim_at_once(self._pool, request, to, seen, times)
+            if claims is not None:
+                return claims
+            locks = matching.locks(seen.queued)
+            claimed = await self._pool.write(lambda s: claiming.claim(s, request, to, seen, doubts, times), locks)
         except CommitUnknown as error:
             until = self._host.monotonic() + DOUBT_KEPT
             self._doubts.setdefault(request.owner, []).extend((until, time) for time in times)
             raise StoreUnavailable(str(error)) from error
-        if seen.queued:
+        if claimed.others:
             self._notifier.soon()  # what was matched may be another worker's to wake or to claim
-        return claims
+        return claimed.claims
 
     async def _heal(self, *, died: bool) -> None:
         """Wake what was forgotten and forget what nobody will read; *died*: a worker is gone, and may have left such a run just now."""
@@ -500,8 +504,8 @@ class PostgresStore:
         if unread:
             await self._repeatable(lambda s: children.forget(s, unread))
 
-    async def _match(self, rows: Sequence[tuple[int, matching.Queue]], limit: int) -> None:
-        await self._repeatable(lambda s: matching.match(s, rows, limit))
+    async def _match(self, rows: Sequence[matching.ToMatch], limit: int) -> None:
+        await self._repeatable(lambda s: matching.match(s, rows, limit), matching.locks(rows))
         self._notifier.soon()
 
     def _doubtful(self, owner: str) -> list[int]:
@@ -512,10 +516,10 @@ class PostgresStore:
             self._doubts[owner] = kept
         return [time for _, time in kept]
 
-    async def _repeatable(self, work: Callable[[OwnSession], Awaitable[T]]) -> T:
+    async def _repeatable(self, work: Callable[[OwnSession], Awaitable[T]], first: LiteralString = "") -> T:
         """Run *work* in a transaction that does no harm when it is done twice: what is unknown is as good as not done."""
         try:
-            return await self._pool.write(work)
+            return await self._pool.write(work, first)
         except CommitUnknown as error:
             raise StoreUnavailable(str(error)) from error
 

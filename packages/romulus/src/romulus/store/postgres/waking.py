@@ -20,10 +20,12 @@ SLEEPING: Final[LiteralString] = (
     f"{lowest('wakes', '$1', '$2', '$3')}) ORDER BY r.key "
     "FOR UPDATE OF r SKIP LOCKED"
 )
-# The rows are locked: every deposit whose wake is deleted here was committed before, and the run's next record shows it.
+# The rows are locked: every deposit whose wake is deleted here was committed before, and the run's next record shows it. Every run is
+# written to, also one that does not wait: by that a claim in one statement knows that it has to look again (`taking`).
 WAKE: Final[LiteralString] = (
     "WITH c AS MATERIALIZED (SELECT romulus.clock() AS now), "
-    f"woken AS (UPDATE romulus.runs r SET {AT_ONCE} FROM c WHERE r.key = ANY($1::bigint[]) AND r.status = 'waiting') "
+    f"woken AS (UPDATE romulus.runs r SET {AT_ONCE} FROM c WHERE r.key = ANY($1::bigint[]) AND r.status = 'waiting'), "
+    "others AS (UPDATE romulus.runs r SET queued_by = romulus.xid() WHERE r.key = ANY($1::bigint[]) AND r.status <> 'waiting') "
     f"DELETE FROM romulus.wakes w WHERE w.key >= {lowest('wakes', '$2', '$3', '$4')} AND w.run = ANY($1::bigint[])"
 )
 DEALT: Final[LiteralString] = (
