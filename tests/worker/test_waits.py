@@ -259,6 +259,38 @@ async def test_a_second_cancel_does_not_interrupt_the_clean_up(tmp_path: Path) -
         assert (await handle.describe()).attributes == {"cleaned": True}
 
 
+@romulus.workflow
+async def begins_anew(passes: int) -> str:
+    if passes == 0:
+        return "escaped"
+    try:
+        await romulus.wait_for_event("never")
+    except asyncio.CancelledError:
+        romulus.continue_as_new(begins_anew, passes - 1)
+    return "went on"
+
+
+async def test_a_cancelled_run_does_not_continue_as_new(tmp_path: Path) -> None:
+    async with world(tmp_path, begins_anew) as here:
+        await here.worker()
+        handle = await here.client.start(begins_anew.options(id="r"), 1)
+        await here.until("r", "waiting")
+        assert await handle.cancel("no longer wanted") == "accepted"
+
+        with pytest.raises(romulus.RunCancelled, match="no longer wanted"):
+            await handle.result(timeout=20)
+        assert (await handle.describe()).generation == 1
+
+
+async def test_a_run_past_its_own_timeout_does_not_continue_as_new(tmp_path: Path) -> None:
+    async with world(tmp_path, begins_anew) as here:
+        await here.worker()
+        handle = await here.client.start(begins_anew.options(timeout=0.1), 1)
+
+        with pytest.raises(romulus.RunFailed, match="went on past its timeout"):
+            await handle.result(timeout=20)
+
+
 async def test_a_cancel_comes_before_events_that_wait_already(tmp_path: Path) -> None:
     @romulus.workflow
     async def either() -> str:

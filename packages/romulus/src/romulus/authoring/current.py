@@ -14,7 +14,7 @@ from romulus.core.errors import NotInRun
 from romulus.core.instance import RunInfo
 from romulus.core.seeds import derive
 
-from .checks import check_name
+from .checks import check_name, check_workflow
 from .place import here, workflow_code
 from .workflow import AnyWorkflow, StartOptions, check_attributes
 
@@ -186,11 +186,13 @@ def patched(id: str) -> bool:  # noqa: A002 - a public name
 def continue_as_new(workflow: AnyWorkflow[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
     """End this generation and begin the run's next one, with an empty journal, as *workflow* with these arguments.
 
+    After a cancel or the run's own timeout there is no next one: the run ends cancelled, or failed.
+
     Raises:
         NotInRun: called outside workflow code.
         ValueError: the workflow carries start options other than a version; the run keeps its own.
     """
     instance = workflow_code("romulus.continue_as_new()", "elsewhere start a run through a client")
-    if workflow.start_options != StartOptions(version=workflow.start_options.version):
+    if check_workflow(workflow).start_options != StartOptions(version=workflow.start_options.version):
         raise ValueError("continue_as_new keeps the run's ID and options: of .options() only version= can be given")
     instance.continue_as_new(workflow.name, workflow.version, workflow.spec.arguments.dump(args, kwargs))

@@ -162,12 +162,13 @@ def _end(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
         return holding.held(driver, draft, HoldKind.REFUSED, f"{driver.instance.refusal}; deploy the mended code, then release it")
     _close_everything(driver, draft)
     vault = driver.engine.registry.vault
+    goes_on = not (driver.cancel_delivered or _cancel_waits(driver))  # else neither a result nor another pass: it was accepted
     try:
         match outcome:
-            case Returned(body) if not (driver.cancel_delivered or _cancel_waits(driver)):
+            case Returned(body) if goes_on:
                 result = vault.seal(body, f"the result of workflow {driver.run.workflow!r}")
                 return _seal(driver, draft, Change.SUCCEED, result=result)
-            case Continued():
+            case Continued() if goes_on:
                 return _seal(driver, draft, Change.CONTINUE, wake_at=0, begins=_next_generation(driver, outcome))
             case Failed(body, ended_by):
                 return _fail(driver, draft, body, ended_by)
