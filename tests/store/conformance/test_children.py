@@ -33,6 +33,15 @@ async def parent_of(store: Store, host: MovableHost, *children: NewChild) -> Rec
     return await again(store, record)
 
 
+async def two_families(store: Store, host: MovableHost) -> tuple[Record, Record]:
+    """Two runs, each with an owner and two children."""
+    parents = [await claimed(store, host, run_id, f"owner of {run_id}") for run_id in ("r1", "r2")]
+    started = [advance(p, children=[child(n, f"{p.run.id}~{n}") for n in (1, 2)], parent=True) for p in parents]
+    assert await store.apply(started) == [Verdict.APPLIED] * 2
+    first, second = [await again(store, parent) for parent in parents]
+    return first, second
+
+
 async def claimed_child(store: Store, run_id: str = "r1~1") -> Record:
     claims = await claim(store, "w1", serves=SERVES[1:], limit=1000)
     return next(record for record in claims.records if record.run.id == run_id)
@@ -311,6 +320,74 @@ async def test_no_child_is_retried_for_a_parent_that_has_ended(store: Store, hos
     attached = advance(second, attaches=[Attach(4, kept.key, "abandon", again=True)], closing=[CloseChild(4, "retry")], parent=True)
     await store.apply([attached])
     await store.apply([ended(await again(store, second), parent=True)])
+
+    assert await store.close_children(10, ASK) == 0
+    assert (await row(store, "kept")).status == RunStatus.FAILED
+
+
+async def test_the_end_of_a_child_and_of_its_parent_touch_no_other_family(store: Store, host: MovableHost) -> None:
+    first, second = await two_families(store, host)
+    children = {each.run.id: each for each in (await claim(store, "owner of r1", serves=SERVES[1:])).records}
+    await store.apply([ended(children["r1~1"]), ended(children["r1~2"])])
+
+    assert [[each.run.id for each in await store.pulse(f"owner of {run_id}")] for run_id in ("r1", "r2")] == [["r1"], []]
+    first, second = await again(store, first), await again(store, second)
+    assert ([message.seq for message in first.inbox], second.inbox) == ([1, 2], [])
+    assert [each.run_id for each in await store.children(second.generation.key)] == ["r2~1", "r2~2"]
+    await store.apply([ended(children["r2~1"])])
+    await store.apply([ended(first, parent=True)])
+    assert await store.close_children(10, ASK) == 0
+    assert (await row(store, "r2~2")).cancel_seq == 0
+    assert [message.seq for message in (await again(store, second)).inbox] == [1]
+
+
+async def test_a_message_is_taken_by_the_run_that_was_told_and_the_others_stay(store: Store, host: MovableHost) -> None:
+    first, second = await two_families(store, host)
+    await store.apply([ended(each) for each in (await claim(store, "owner of r1", serves=SERVES[1:])).records])
+    first, second = await again(store, first), await again(store, second)
+    mine, theirs = first.inbox[0].key, second.inbox[0].key
+
+    assert await store.apply([advance(first, entry(0), taken=[theirs])]) == [Verdict.REFUSED]
+    assert await store.apply([advance(first, entry(0), taken=[mine])]) == [Verdict.APPLIED]
+
+    assert [message.seq for message in (await again(store, first)).inbox] == [2]
+    assert [message.seq for message in (await again(store, second)).inbox] == [1, 2]
+
+
+async def test_a_parent_learns_who_has_the_id_and_takes_over_no_child_of_another(store: Store, host: MovableHost) -> None:
+    await store.start([new_run("r2~1", namespace="elsewhere", workflow="far", input_digest=b"\x01" * 16)])
+    first, second = await two_families(store, host)
+    await store.apply([continued(first, NewGeneration("order", "1", b"{}", b"i" * 16, '[[0,"bb"]]'))])
+    (first,) = (await claim(store, "owner of r1")).records
+    await store.apply([advance(first, children=[child(1, "r1~1"), child(2, "r2~1")], parent=True)])
+    first = await again(store, first)
+    found = {taken.run_id: taken for taken in (Taken(*json.loads(message.info)) for message in first.inbox)}
+    theirs = await row(store, "r2~1")
+    assert (found["r1~1"].own, found["r2~1"].own) == (True, False)
+    assert (found["r2~1"].key, found["r2~1"].workflow, found["r2~1"].input_digest.lower()) == (theirs.key, "item", (b"i" * 16).hex())
+
+    await store.apply([advance(first, attaches=[Attach(5, found["r1~1"].key, "cancel"), Attach(6, theirs.key, "cancel")])])
+
+    assert [(each.seq, each.run_id) for each in await store.children(first.generation.key)] == [(5, "r1~1")]
+    assert [(each.seq, each.run_id) for each in await store.children(second.generation.key)] == [(1, "r2~1"), (2, "r2~2")]
+
+
+async def test_more_requests_than_are_carried_out_at_once_are_carried_out_in_turn_each_once(store: Store, host: MovableHost) -> None:
+    record = await parent_of(store, host, *(child(n) for n in range(1, 6)))
+    await claim(store, "w1", serves=SERVES[1:])
+    await store.apply([advance(record, closing=[CloseChild(n, "cancel", f"{n}") for n in range(1, 6)])])
+
+    assert [await store.close_children(limit, ASK) for limit in (2, 10, 10)] == [2, 3, 0]
+
+    asked = [await row(store, f"r1~{n}") for n in range(1, 6)]
+    assert [(each.cancel_seq, each.cancel_reason) for each in asked] == [(1, f"{n}") for n in range(1, 6)]
+
+
+async def test_no_child_is_retried_for_a_generation_that_its_parent_has_left(store: Store, host: MovableHost) -> None:
+    second, kept = await failed_child(store, host)
+    attached = advance(second, attaches=[Attach(4, kept.key, "abandon", again=True)], closing=[CloseChild(4, "retry")], parent=True)
+    await store.apply([attached])
+    await store.apply([continued(await again(store, second), NewGeneration("order", "1", b"{}", b"i" * 16, '[[0,"cc"]]'))])
 
     assert await store.close_children(10, ASK) == 0
     assert (await row(store, "kept")).status == RunStatus.FAILED
