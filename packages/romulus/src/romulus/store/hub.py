@@ -2,28 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from romulus.core.machine import RunStatus
+
+    from .contract import ClaimRequest, Claims
 
 Notice = Callable[[], object]
+
+
+class Ready(Protocol):
+    """A worker here that would claim in the very commit that brings it work: a store that can spares a commit and a look."""
+
+    def request(self) -> tuple[ClaimRequest, RunStatus] | None:
+        """Return what it would claim at this moment, and the status that gives; None: nothing."""
+        ...
+
+    def claimed(self, request: ClaimRequest, claims: Claims) -> object:
+        """Take what was claimed for it. Called with nothing awaited since `request`, once it is committed."""
+        ...
+
+    def doubt(self) -> object:
+        """Take note that its claim's commit had no answer."""
+        ...
 
 
 class Hub:
     """Tells workers of new work and clients of changed runs, on the loop that uses the store."""
 
     def __init__(self) -> None:
-        self._workers: dict[int, Notice] = {}
+        self._workers: dict[int, tuple[Notice, Ready | None]] = {}
         self._watchers: dict[tuple[str, str], dict[int, Notice]] = {}
         self._next = 0
 
-    def poke(self) -> None:
-        """Tell the workers here that a run, event or cancel may wait for them."""
-        for notice in tuple(self._workers.values()):
-            notice()
+    def poke(self, *, but: Ready | None = None) -> None:
+        """Tell the workers here that a run, event or cancel may wait for them, all *but* one that has looked already."""
+        for notice, ready in tuple(self._workers.values()):
+            if ready is None or ready is not but:
+                notice()
 
-    def listen(self, notice: Notice) -> Notice:
-        """Call *notice* at each poke; the returned function ends that."""
+    @property
+    def ready(self) -> Iterable[Ready]:
+        """Return the workers here that claim in the commit of others."""
+        return [ready for _, ready in self._workers.values() if ready is not None]
+
+    def listen(self, notice: Notice, ready: Ready | None = None) -> Notice:
+        """Call *notice* at each poke, and let *ready* claim in the commit of others; the returned function ends that."""
         key = self._key()
-        self._workers[key] = notice
+        self._workers[key] = notice, ready
         return lambda: self._workers.pop(key, None)
 
     def changed(self, namespace: str, run_id: str) -> None:

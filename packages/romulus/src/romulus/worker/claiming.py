@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
 from functools import partial
 
 from romulus.core import requests
@@ -41,7 +42,8 @@ class Claimer:
         self._given: set[int] = set()  # keys of runs claimed and about to be taken up
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._stopped = False
+        self._stopped = True  # until it starts
+        self._context = Context()
         self._idle_at = engine.host.monotonic()  # µs: nothing was in memory then
         self._next = 0  # µs to sleep before the next look
         self._due: int | None = None  # store µs of the earliest look asked for
@@ -52,7 +54,7 @@ class Claimer:
 
     def start(self) -> None:
         """Begin to claim."""
-        self._stopped = False
+        self._stopped, self._context = False, copy_context()
         work = forever(self._engine.host, self._engine.settings.poll, "claiming", self._pass, over=lambda: self._stopped)
         self._task = self._engine.host.spawn(work, name="romulus-claimer")
 
@@ -67,6 +69,24 @@ class Claimer:
             if not at_once:
                 await asyncio.wait([self._task], timeout=self._engine.settings.lease / 4 / SECOND)
             await end([self._task])
+
+    def request(self) -> tuple[ClaimRequest, RunStatus] | None:
+        """Return what may be claimed in the commit of others; see `Ready`."""
+        if self._stopped or self._given:  # what was claimed before is taken up first: until then there may be less room than it seems
+            return None
+        room = self._may_claim()
+        return (self._request(room, alone=False), CLAIMED) if room > 0 else None
+
+    def claimed(self, request: ClaimRequest, claims: Claims) -> None:
+        """Take what was claimed in the commit of others, and look soon if it saw more."""
+        self._context.run(self._taken, request, claims)  # not in the context of whoever started a run
+        if claims.unmatched or claims.wakes or claims.closing or claims.alone:
+            self.poke()
+        self.due_at(claims.next_due)
+
+    def doubt(self) -> None:
+        """Runs may be claimed that nobody here knows of."""
+        self._engine.owner.doubt()
 
     def holds(self, run: int) -> bool:
         """Return whether a run was claimed and is about to be taken up."""
@@ -128,16 +148,20 @@ class Claimer:
         room = self._may_claim()
         if room <= 0:
             return None
-        claims = await self._engine.store.claim(self._request(room, alone=False), CLAIMED)
-        self._starved = len(claims.records) >= room
+        request = self._request(room, alone=False)
+        claims = await self._engine.store.claim(request, CLAIMED)
+        self._taken(request, claims)
+        if claims.alone and self._memory.active:
+            await self._claim_in_company()
+        elif claims.alone and not claims.records:
+            await self._claim_alone()
+        return claims
+
+    def _taken(self, request: ClaimRequest, claims: Claims) -> None:
+        self._starved = len(claims.records) >= request.limit
         self._give(claims.records)
         if not self._memory.active:
             self._idle_at = self._engine.host.monotonic()
-            if claims.alone and not claims.records:
-                await self._claim_alone()
-        elif claims.alone:
-            await self._claim_in_company()
-        return claims
 
     def _may_claim(self) -> int:
         """Return how many runs may be claimed now."""

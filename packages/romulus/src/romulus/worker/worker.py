@@ -110,7 +110,7 @@ class Worker:
         self.engine.operations.start()
         if self.engine.observer is not None:
             await self.engine.observer.start(self.host)
-        self._unlisten = self.store.hub.listen(self._poke)
+        self._unlisten = self.store.hub.listen(self._poke, self.claimer)
         self.engine.pools.start()
         if "default" in self.pools:
             self.claimer.start()

@@ -4,18 +4,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Final, LiteralString, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, LiteralString, NamedTuple, TypeAlias, TypeVar
 
+from romulus.core.errors import CommitUnknown
 from romulus.core.machine import RunStatus
 from romulus.core.record import Record
 from romulus.store.contract import ClaimRequest, Claims, Owned
+from romulus.store.hub import Ready
 
 from .connection import Row
+from .faults import FileBusy
 from .matching import match_within
 from .reading import records
 from .session import Session
 
+T = TypeVar("T")
 Candidate: TypeAlias = tuple[int, int]  # queue_at, key
 
 LOOK_MAX: Final = 100  # rows looked at for the next due time while other workers have code of their own
@@ -67,7 +71,11 @@ RISE: Final[LiteralString] = (
     "CROSS JOIN runs r INDEXED BY runs_due WHERE r.namespace = ?1 AND r.workflow = s.value ->> 0 AND r.version = s.value ->> 1 "
     "AND r.lane = 2 AND r.queue_at <= ?3 LIMIT ?4)"
 )
-LIVE: Final[LiteralString] = f"SELECT EXISTS (SELECT 1 FROM workers WHERE id = ? AND NOT dead), EXISTS ({ASLEEP})"
+# Bindings: 1 namespace, 2 serves (JSON), 3 now, 4 owner.
+LIVE: Final[LiteralString] = (
+    f"SELECT EXISTS (SELECT 1 FROM workers WHERE id = ?4 AND NOT dead), EXISTS ({ASLEEP}), EXISTS (SELECT 1 FROM {SERVES} "
+    f"CROSS JOIN runs INDEXED BY runs_due WHERE {PAIR} AND lane = 2 AND queue_at <= ?3)"
+)
 CLAIM: Final[LiteralString] = (
     "UPDATE runs SET owner = ?1, fence = max(fence + 1, ?2), status = ?3, started_at = coalesce(started_at, ?2), "
     "deadline = coalesce(deadline, ?2 + (SELECT g.timeout FROM generations g WHERE g.key = generation_key)), "
@@ -97,8 +105,38 @@ def claim(session: Session, request: ClaimRequest, to: RunStatus) -> Claims:
     seen = session.read(lambda s: look(s, request, now))
     due = seen.alone if request.alone else seen.next
     if seen.asleep or (seen.unmatched and request.match_max) or (due is not None and due <= now):
-        return session.write(lambda s, at: _claim(s, request, to, at, seen))
+        return session.write(lambda s, at: claim_within(s, request, to, at, unmatched=bool(seen.unmatched)))
     return _claims((), seen, request, now)
+
+
+def claim_within(session: Session, request: ClaimRequest, to: RunStatus, now: int, *, unmatched: bool) -> Claims:
+    """Claim due runs inside the open transaction. *unmatched*: there may be something to match."""
+    if request.match_max and unmatched:
+        match_within(session, request.match_max)
+    given = (request.namespace, _serves(request), now)
+    ((live, asleep, rising),) = session.run("claim.live", LIVE, (*given, request.owner))
+    if not live:
+        return Claims((), None)  # marked dead meanwhile: its claims would be void at once
+    if asleep:
+        session.run("claim.waken", WAKEN, (now,))
+        session.run("claim.woken", "DELETE FROM wakes WHERE run NOT IN (SELECT key FROM runs WHERE owner IS NOT NULL)")
+    if rising:
+        session.run("claim.rise", RISE, (*given, RISE_MAX))
+    keys = _pick(session, request, now)
+    if keys:
+        session.run("claim.take", CLAIM, (request.owner, now, to, json.dumps(keys)))
+    return _claims(records(session, keys), look(session, request, now), request, now)
+
+
+def beside(
+    session: Session, work: Callable[[Session, int], T], workers: Iterable[Ready], *, unmatched: bool
+) -> tuple[T, Ready | None]:  # fmt: skip
+    """Write *work*; the first of *workers* that would claim now does so in the same commit. Return which has."""
+    for worker in workers:
+        wanted = worker.request()
+        if wanted is not None:
+            return _beside(session, work, worker, *wanted, unmatched=unmatched)
+    return session.write(work), None
 
 
 def look(session: Session, request: ClaimRequest, now: int) -> Look:
@@ -136,20 +174,20 @@ def _pulse(session: Session, owner: str) -> list[Record]:
     return records(session, sorted({run for (run,) in taken}))
 
 
-def _claim(session: Session, request: ClaimRequest, to: RunStatus, now: int, before: Look) -> Claims:
-    if request.match_max and before.unmatched:
-        match_within(session, request.match_max)
-    ((live, asleep),) = session.run("claim.live", LIVE, (request.owner,))
-    if not live:
-        return Claims((), None)  # marked dead meanwhile: its claims would be void at once
-    if asleep:
-        session.run("claim.waken", WAKEN, (now,))
-        session.run("claim.woken", "DELETE FROM wakes WHERE run NOT IN (SELECT key FROM runs WHERE owner IS NOT NULL)")
-    session.run("claim.rise", RISE, (request.namespace, _serves(request), now, RISE_MAX))
-    keys = _pick(session, request, now)
-    if keys:
-        session.run("claim.take", CLAIM, (request.owner, now, to, json.dumps(keys)))
-    return _claims(records(session, keys), look(session, request, now), request, now)
+def _beside(
+    session: Session, work: Callable[[Session, int], T], worker: Ready, request: ClaimRequest, to: RunStatus, *, unmatched: bool
+) -> tuple[T, Ready | None]:  # fmt: skip
+    try:
+        answers, claims = session.write(lambda s, now: (work(s, now), claim_within(s, request, to, now, unmatched=unmatched)))
+    except FileBusy:
+        raise
+    except CommitUnknown:
+        worker.doubt()
+        raise
+    except Exception:  # noqa: BLE001  nothing was written: the work's own error comes again, a claim's is for the worker's own look
+        return session.write(work), None
+    worker.claimed(request, claims)
+    return answers, worker
 
 
 def _claims(found: Sequence[Record], seen: Look, request: ClaimRequest, now: int) -> Claims:

@@ -340,14 +340,10 @@ class SQLiteStore:
         self._far.touch()
 
     async def _start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
-        answers = await self._write_patiently(lambda s, now: starting.start(s, runs, now))
-        self.hub.poke()
-        return answers
+        return await self._bring(lambda s, now: starting.start(s, runs, now), unmatched=False)
 
     async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
-        answers = await self._write_patiently(lambda s, now: matching.send(s, events, now))
-        self.hub.poke()
-        return answers
+        return await self._bring(lambda s, now: matching.send(s, events, now), unmatched=True)
 
     async def _report(self, asked: Sequence[AskOperation]) -> Sequence[Decided | None]:
         answers = await self._write_patiently(lambda s, now: operations.report(s, asked, now))
@@ -357,16 +353,27 @@ class SQLiteStore:
                 self.hub.changed(answer.row.namespace, answer.row.run_id)
         return answers
 
+    async def _bring(self, work: Callable[[Session, int], T], *, unmatched: bool) -> T:
+        """Write what a worker waits for. Done in place, a worker here claims in the same commit; the others are told of it."""
+        answers, looked = await self._patiently(
+            lambda s: (s.write(work), None), lambda s: claiming.beside(s, work, self.hub.ready, unmatched=unmatched)
+        )  # fmt: skip
+        self.hub.poke(but=looked)
+        return answers
+
     async def _write(self, work: Callable[[Session, int], T]) -> T:
         return await self._writer.run(lambda session: session.write(work))
 
     async def _write_patiently(self, work: Callable[[Session, int], T]) -> T:
+        return await self._patiently(lambda session: session.write(work))
+
+    async def _patiently(self, work: Callable[[Session], T], here: Callable[[Session], T] | None = None) -> T:
         for _ in range(CALLER_TRIES - 1):
             try:
-                return await self._write(work)
+                return await self._writer.run(work, here)
             except FileBusy:
                 continue  # nothing was written
-        return await self._write(work)
+        return await self._writer.run(work, here)
 
     async def _read_near(self, work: Callable[[Session], T]) -> T:
         try:

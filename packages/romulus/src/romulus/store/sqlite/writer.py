@@ -62,12 +62,15 @@ class Writer:
         self._waiting: deque[tuple[Callable[[Session], Any] | None, asyncio.Future[Any]]] = deque()
         self._busy = False
 
-    async def run(self, work: Callable[[Session], T]) -> T:
-        """Run *work* on the writer's connection in its turn. It must be one transaction that may be begun again."""
+    async def run(self, work: Callable[[Session], T], here: Callable[[Session], T] | None = None) -> T:
+        """Run *work* on the writer's connection in its turn. It must be one transaction that may be begun again.
+
+        *here* is what runs instead if that is in place.
+        """
         if not self._busy and self._pace.in_place():
             self._busy = True
             try:
-                return self._in_place(work)
+                return self._in_place(here or work)
             except FileBusy:
                 self._pace.leave()
             finally:

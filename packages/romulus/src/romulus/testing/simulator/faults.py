@@ -9,10 +9,11 @@ from random import Random
 from typing import Any, Protocol
 
 from romulus.core.errors import CommitUnknown, StoreUnavailable
+from romulus.core.machine import RunStatus
 from romulus.core.pools import PoolReport
 from romulus.core.transition import Transition, Verdict
-from romulus.store.contract import Transaction
-from romulus.store.hub import Hub, Notice
+from romulus.store.contract import ClaimRequest, Claims, Transaction
+from romulus.store.hub import Hub, Notice, Ready
 
 from .host import SimHost
 
@@ -85,19 +86,45 @@ class Audience(Protocol):
 
 
 class FaultyHub(Hub):
-    """Pokes that come late, twice or never."""
+    """Pokes that come late, twice or never; claims in the commit of others that are not made, or have no answer."""
 
     def __init__(self, host: SimHost, random: Random, rates: Rates) -> None:
         super().__init__()
         self._host, self._random, self._rates = host, random, rates
 
-    def poke(self) -> None:
+    def poke(self, *, but: Ready | None = None) -> None:
         """Tell the workers, perhaps."""
         if self._random.random() < self._rates.dropped:
             return
         if self._random.random() < self._rates.doubled:
             self._host.call_later(self._random.randrange(200_000), super().poke)
-        super().poke()
+        super().poke(but=but.worker if isinstance(but, Unsure) else but)
+
+    @property
+    def ready(self) -> list[Ready]:
+        """Return the workers that claim in the commit of others this time: half of the times none does."""
+        return [Unsure(worker, self._random, self._rates) for worker in super().ready] if self._random.randrange(2) else []
+
+
+@dataclass(slots=True)
+class Unsure:
+    """A worker whose claim in the commit of others may get no answer, whatever became of it."""
+
+    worker: Ready
+    random: Random
+    rates: Rates
+
+    def request(self) -> tuple[ClaimRequest, RunStatus] | None:
+        """Return what it would claim."""
+        return self.worker.request()
+
+    def claimed(self, request: ClaimRequest, claims: Claims) -> object:
+        """Give it what was claimed, or lose the answer."""
+        return self.worker.doubt() if self.random.random() < self.rates.unknown else self.worker.claimed(request, claims)
+
+    def doubt(self) -> object:
+        """Tell that the commit had no answer."""
+        return self.worker.doubt()
 
 
 class FaultyStore:
