@@ -107,6 +107,17 @@ class Link:
             raise RunNotFound(run_id, self.namespace)
         return run
 
+    async def status(self, run_id: str) -> RunStatus:
+        """Return a run's status alone.
+
+        Raises:
+            RunNotFound
+        """
+        found = await (await self.store()).statuses(self.namespace, [run_id])
+        if run_id not in found:
+            raise RunNotFound(run_id, self.namespace)
+        return found[run_id]
+
     async def change(self, run_id: str, decide: Decide) -> tuple[Run, Run]:
         """Apply a person's request to the run's row; return the row before and after.
 

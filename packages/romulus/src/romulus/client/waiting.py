@@ -24,15 +24,16 @@ async def ended(link: Link, run_id: str, limit: int | None, raise_on_hold: bool)
     Raises:
         RunHeld, RunNotFound; TimeoutError: it has not ended within *limit*.
     """
-    seen: list[Run] = []
+    seen: list[RunStatus] = []
     try:
         async with asyncio.timeout(None if limit is None else limit / 1_000_000):
             return await _until_ended(link, run_id, raise_on_hold, seen)
     except TimeoutError:
-        run = await _looked_again(link, run_id) or (seen[-1] if seen else None)
+        run = await _looked_again(link, run_id)
         if run is not None and run.status in TERMINAL:
             return await link.record(run_id)
-        raise TimeoutError(f"run {run_id!r} has not ended within {(limit or 0) / 1_000_000:g} s, it {_standing(run)}") from None
+        stands = _standing(seen[-1] if seen else None) if run is None else _standing(run.status, run.hold_reason)
+        raise TimeoutError(f"run {run_id!r} has not ended within {(limit or 0) / 1_000_000:g} s, it {stands}") from None
 
 
 async def snapshots(link: Link, run_id: str) -> AsyncIterator[Record]:
@@ -49,19 +50,21 @@ async def snapshots(link: Link, run_id: str) -> AsyncIterator[Record]:
             await watch.changed_within(WATCH_AFTER_S)
 
 
-async def _until_ended(link: Link, run_id: str, raise_on_hold: bool, seen: list[Run]) -> Record:
-    with await link.watch(run_id, {*TERMINAL, RunStatus.HELD} if raise_on_hold else TERMINAL) as watch:
+async def _until_ended(link: Link, run_id: str, raise_on_hold: bool, seen: list[RunStatus]) -> Record:
+    until = {*TERMINAL, RunStatus.HELD} if raise_on_hold else TERMINAL
+    with await link.watch(run_id, until) as watch:
         over = False
         while True:
-            record = await link.record(run_id) if over else None
-            run = await link.run(run_id) if record is None else record.run  # the row alone tells; the rest is read once it is wanted
-            seen[:] = [run]
-            if run.status in TERMINAL:
-                record = record or await link.record(run_id)
+            if not over:  # the status alone tells; the rest is read once it is wanted
+                seen[:] = [await link.status(run_id)]
+                over = seen[0] in until
+            if over:
+                record = await link.record(run_id)
+                seen[:] = [record.run.status]
                 if record.run.status in TERMINAL:  # else a person retried it in between
                     return record
-            elif raise_on_hold and run.status is RunStatus.HELD:
-                raise RunHeld(run_id, run.hold_reason)
+                if raise_on_hold and record.run.status is RunStatus.HELD:
+                    raise RunHeld(run_id, record.run.hold_reason)
             over = await watch.changed()
 
 
@@ -74,10 +77,10 @@ async def _looked_again(link: Link, run_id: str) -> Run | None:
         return None
 
 
-def _standing(run: Run | None) -> str:
-    if run is not None and run.status is RunStatus.HELD:
-        return f"is held: {run.hold_reason}"
-    return "is not read yet" if run is None else f"is {run.status}; it goes on"
+def _standing(status: RunStatus | None, hold_reason: str = "") -> str:
+    if hold_reason:
+        return f"is held: {hold_reason}"
+    return "is not read yet" if status is None else f"is {status}; it goes on"
 
 
 def _face(record: Record) -> tuple[object, ...]:

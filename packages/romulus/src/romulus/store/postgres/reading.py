@@ -52,8 +52,9 @@ NAMED: Final[LiteralString] = (
     "JOIN romulus.runs r ON r.namespace = n.namespace AND r.id = n.id "
     "JOIN romulus.generations g ON g.run = r.key AND g.number = r.generation"
 )
-ROWS: Final[LiteralString] = (
-    f"SELECT {RUN} FROM (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) n (namespace, id)) n "
+ONE: Final[LiteralString] = f"SELECT {RUN} FROM romulus.runs r WHERE r.namespace = $1 AND r.id = $2"
+STATUSES: Final[LiteralString] = (
+    "SELECT n.namespace, n.id, r.status FROM unnest($1::text[], $2::text[]) n (namespace, id) "
     "JOIN romulus.runs r ON r.namespace = n.namespace AND r.id = n.id"
 )
 RUNS: Final[LiteralString] = (
@@ -68,17 +69,17 @@ EVENTS: Final[LiteralString] = (
 WAITS: Final[LiteralString] = f"SELECT {WAIT}, w.key FROM romulus.waits w WHERE w.namespace = $1 AND w.key > $2 ORDER BY w.key LIMIT $3"
 
 
-async def rows(session: Session, names: Sequence[tuple[str, str]]) -> list[Run | None]:
-    """Return the row of each run named by (namespace, ID)."""
-    read = await session.rows("read.run", ROWS, [namespace for namespace, _ in names], [run_id for _, run_id in names])
-    found = {(run.namespace, run.id): run for run in map(run_of, read)}
+async def run(session: Session, namespace: str, run_id: str) -> Run | None:
+    """Return a run's row."""
+    row = await session.row("read.run", ONE, namespace, run_id)
+    return None if row is None else run_of(row)
+
+
+async def statuses(session: Session, names: Sequence[tuple[str, str]]) -> list[RunStatus | None]:
+    """Return the status of each run named by (namespace, ID)."""
+    read = await session.rows("read.statuses", STATUSES, [namespace for namespace, _ in names], [run_id for _, run_id in names])
+    found = {(namespace, run_id): RunStatus(status) for namespace, run_id, status in read}
     return [found.get(name) for name in names]
-
-
-async def statuses(session: Session, namespace: str, run_ids: Sequence[str]) -> dict[str, RunStatus]:
-    """Return the status of each of these runs that is there."""
-    sql = "SELECT r.id, r.status FROM unnest($2::text[]) n (id) JOIN romulus.runs r ON r.namespace = $1 AND r.id = n.id"
-    return {row[0]: RunStatus(row[1]) for row in await session.rows("read.statuses", sql, namespace, list(run_ids))}
 
 
 async def run_and_generation(session: Session, namespace: str, run_id: str) -> tuple[Run, Generation] | None:

@@ -101,7 +101,7 @@ class PostgresStore:
         self._sends: Grouped[NewEvent, Received | EventClash | EventRefused] = Grouped(host, self._send)
         self._reports: Grouped[AskOperation, Decided | None] = Grouped(host, self._report)
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
-        self._rows: Grouped[tuple[str, str], Run | None] = Grouped(host, self._row)
+        self._statuses: Grouped[tuple[str, str], RunStatus | None] = Grouped(host, self._status)
         self._looks = Remembered()
         self._forgotten, self._unread, self._over = Paced[int](host), Paced[int](host), Paced[int](host)
         self._warned = False
@@ -172,12 +172,12 @@ class PostgresStore:
     # ---- reads -----------------------------------------------------------------------------
     async def run(self, namespace: str, run_id: str) -> Run | None:
         """Return a run's row."""
-        (run,) = await self._rows.submit([(namespace, run_id)])
-        return run
+        return await self._pool.read(lambda s: reading.run(s, namespace, run_id))
 
     async def statuses(self, namespace: str, run_ids: Sequence[str]) -> Mapping[str, RunStatus]:
         """Return the status of each of these runs that is there."""
-        return await self._pool.read(lambda s: reading.statuses(s, namespace, run_ids))
+        found = await self._statuses.submit([(namespace, run_id) for run_id in run_ids])
+        return {run_id: status for run_id, status in zip(run_ids, found, strict=True) if status is not None}
 
     async def record(self, namespace: str, run_id: str) -> Record | None:
         """Return a run's record without entries."""
@@ -436,8 +436,8 @@ class PostgresStore:
         self._told()
         return answers
 
-    async def _row(self, names: Sequence[tuple[str, str]]) -> Sequence[Run | None]:
-        return await self._pool.read(lambda s: reading.rows(s, names))
+    async def _status(self, names: Sequence[tuple[str, str]]) -> Sequence[RunStatus | None]:
+        return await self._pool.read(lambda s: reading.statuses(s, names))
 
     async def _named(self, names: Sequence[tuple[str, str]]) -> Sequence[Record | None]:
         """Read what was asked for while the reading before was under way: a thousand clients wait for their runs with few statements."""

@@ -51,6 +51,7 @@ from .writer import Writer
 T = TypeVar("T")
 
 LOCK_WAIT: Final = 1_500_000  # µs: a tenth of the default lease
+NEAR_MAX: Final = 10  # runs whose statuses are read in place
 CALLER_TRIES: Final = 20  # each waits LOCK_WAIT, and in turn with other writes: no lease hurries a client as it hurries a worker
 
 
@@ -126,7 +127,8 @@ class SQLiteStore:
 
     async def statuses(self, namespace: str, run_ids: Sequence[str]) -> Mapping[str, RunStatus]:
         """Return the status of each of these runs that is there."""
-        return await self._read_far(lambda s: reading.statuses(s, namespace, run_ids))
+        read = self._read_near if len(run_ids) <= NEAR_MAX else self._read_far
+        return await read(lambda s: reading.statuses(s, namespace, run_ids))
 
     async def record(self, namespace: str, run_id: str) -> Record | None:
         """Return a run's record without entries."""
