@@ -71,6 +71,12 @@ async def test_filters_choose_by_workflow_status_attributes_and_time(tmp_path: P
         assert await ids(since=run.created_at + timedelta(seconds=1)) == []
 
 
+async def test_events_are_chosen_by_true_false_or_none(tmp_path: Path) -> None:
+    async with app_at(tmp_path).client() as client:
+        with pytest.raises(ConfigurationError, match="matched is 'no'; use True, False or None"):
+            await client.events(matched="no")  # type: ignore[arg-type]
+
+
 async def test_a_limit_out_of_bounds_is_refused(tmp_path: Path) -> None:
     async with app_at(tmp_path).client() as client:
         for limit in (0, 1_001, 1.5, "5"):

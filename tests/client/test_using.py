@@ -61,6 +61,12 @@ async def test_a_conflict_in_the_callers_transaction_leaves_it_usable(tmp_path: 
         assert [run.id for run in await client.runs()] == ["t", "u"]
 
 
+async def test_no_connection_is_refused_and_nothing_is_written_beside_the_transaction(tmp_path: Path) -> None:
+    async with app_at(tmp_path).client() as client:
+        with pytest.raises(ConfigurationError, match=r"using\(None\) would write outside of every transaction"):
+            client.using(None)
+
+
 async def test_any_other_connection_is_refused_with_the_reason(tmp_path: Path) -> None:
     async with app_at(tmp_path).client() as client:
         with pytest.raises(ConfigurationError, match="apsw.Connection"):

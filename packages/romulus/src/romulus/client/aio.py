@@ -66,8 +66,10 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
         The handle of such a start is an ordinary one: it finds the run once the caller has committed.
 
         Raises:
-            ConfigurationError: at its first use, where *connection* is not one of this store.
+            ConfigurationError: *connection* is None; or, at its first use, not one of this store.
         """
+        if connection is None:
+            raise ConfigurationError("client.using(None) would write outside of every transaction: give the connection that has yours open")
         client = object.__new__(AsyncClient)
         client._link = self._link.using(connection)
         return client
@@ -153,6 +155,8 @@ class AsyncClient(AbstractAsyncContextManager["AsyncClient"]):
 
     async def events(self, *, matched: bool | None = None, after: str | None = None, limit: int = 100) -> Page[EventRecord]:
         """Return a page of stored events in arrival order; *matched*: False those no wait has taken, True the others."""
+        if matched is not None and not isinstance(matched, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"matched is {matched!r}; use True, False or None")
         listed = await (await self._link.store()).events(self._link.namespace, matched, after, _limit(limit))
         return Page([event_view(event, self._link.reader) for event in listed.items], listed.next)
 
