@@ -225,7 +225,7 @@ def _withdrawn(driver: RunDriver, draft: Draft, command: Command) -> None:
         driver.engine.executor.withdraw(work)
         draft.changed = True
     if driver.rows.pop(seq, None) is not None:
-        draft.settle(seq)
+        draft.forget(seq)
     queueing.withdrawn(driver, draft, seq)
     if driver.waits.pop(seq, None) is not None:
         draft.close(CloseWait(seq, Closing.WITHDRAWN))

@@ -16,7 +16,7 @@ class Draft:
 
     __slots__ = (
         "abandoned", "answers", "arms", "attaches", "attempts", "attributes", "bytes", "changed", "children", "closes", "closing",
-        "entries", "forsaken", "id", "intents", "marks", "not_before", "opens", "poison", "pools", "progressed",
+        "entries", "forgotten", "forsaken", "id", "intents", "marks", "not_before", "opens", "poison", "pools", "progressed",
         "recalled", "returned", "settled", "taken",
     )  # fmt: skip
 
@@ -27,6 +27,7 @@ class Draft:
         self.arms: list[Work] = []
         self.attempts: dict[int, AttemptRow] = {}
         self.settled: list[int] = []
+        self.forgotten: list[int] = []  # commands that the code no longer awaits: nothing of their attempts is kept
         self.opens: dict[int, NewWait] = {}
         self.closes: list[CloseWait] = []
         self.children: list[NewChild] = []
@@ -67,6 +68,11 @@ class Draft:
         """Delete what failed or lost attempts of a command left."""
         self.attempts.pop(seq, None)
         self.settled.append(seq)
+        self.changed = True
+
+    def forget(self, seq: int) -> None:
+        """Delete what attempts left of a command that the code no longer awaits."""
+        self.forgotten.append(seq)
         self.changed = True
 
     def open(self, wait: NewWait) -> None:
@@ -133,6 +139,7 @@ class Draft:
 
     def outcomes_only(self) -> None:
         """Forget what the code asked for: a replay asks for it again."""
+        self.forgotten.clear()
         self.opens.clear()
         self.closes[:] = [closing for closing in self.closes if closing.how is not Closing.WITHDRAWN]
         self.children.clear()
@@ -171,9 +178,12 @@ class Draft:
             self.id, run.key, run.generation_key, run.id, owner, run.fence, run.revision, change,
             after(run.status, change, run.id), run.position + len(self.entries), armed, self.entries,
             cancel_seq if change in GUARDS_CANCEL else None, self.not_before, self.progressed, wake_at, digest, excluded,
-            tuple(self.attempts.values()), self.settled, tuple(self.opens.values()), self.closes,
+            self._attempts(), self.settled + self.forgotten, tuple(self.opens.values()), self.closes,
             hold, result, failure, ended_by, begins, self.children, self.attaches, self.closing, self.taken, self.attributes,
             child=run.depth > 0, parent=parent or operates or pooled, intents=tuple(self.intents.values()), marks=self.marks,
             forsaken=self.forsaken + self.abandoned, operates=operates,
             pools=self.pools, recalled=self.returned + self.recalled, pooled=pooled,
         )  # fmt: skip
+
+    def _attempts(self) -> tuple[AttemptRow, ...]:
+        return tuple(row for row in self.attempts.values() if row.seq not in self.forgotten)

@@ -69,7 +69,7 @@ def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error
     if transition.change is Change.HOLD:
         return _hold(driver, again, HoldKind.COMMIT, reason, driver.run.armed)  # what cannot be recorded counts as lost
     again.entries.extend(entry._replace(transition=again.id) for entry in transition.entries)
-    again.settled.extend(transition.settled)
+    again.settled.extend(draft.settled)
     again.taken.extend(transition.taken)
     again.marks.extend(transition.marks)
     again.forsaken.extend(draft.forsaken)
