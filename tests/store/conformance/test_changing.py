@@ -155,8 +155,26 @@ async def test_continue_as_new_begins_the_next_generation(store: Store, host: Mo
     assert len(await store.history(first.key, 0, 10)) == 1
 
 
+async def test_a_generation_of_another_workflow_has_nothing_of_the_one_before(store: Store, host: MovableHost) -> None:
+    (await register(store, host)).close()
+    await start(store, "r1", timeout=60 * SECOND)
+    (record,) = (await claim(store)).records
+    await store.apply([advance(record, entry(0))])
+    record = await again(store, record)
+    assert (record.run.position, record.run.deadline is None, record.run.digest) == (1, False, "3.11:here")
+    begins = NewGeneration("item", "7", b"{}", b"i" * 16, '[[0,"bb"]]')
+
+    await store.apply([advance(record, entry(1), change=Change.CONTINUE, status=PENDING, cancel_seq=0, wake_at=0, begins=begins)])
+
+    run = (await again(store, record)).run
+    assert (run.workflow, run.version, run.position, run.deadline, run.digest) == ("item", "7", 0, None, "")
+    assert len(await store.history(record.generation.key, 0, 10)) == 2
+
+
 async def test_a_retry_begins_with_the_journal_up_to_the_outcome_that_ended_it(store: Store, host: MovableHost) -> None:
     record = await claimed(store, host)
+    other = await claimed(store, host, "r2", "w2")
+    await store.apply([advance(other, entry(0), entry(1))])
     failed = entry(2, failed=True)
     t = advance(record, entry(0), entry(1), failed, change=Change.FAIL, status=RunStatus.FAILED, cancel_seq=0, failure=b"x", ended_by=2)
     await store.apply([t])

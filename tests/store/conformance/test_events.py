@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from romulus.core.record import Record
@@ -21,6 +23,7 @@ from tests.store.kit import (
     park,
     parked,
     register,
+    start,
     succeed,
     texts,
     wait,
@@ -202,6 +205,60 @@ async def test_every_shared_wait_gets_the_event(store: Store, host: MovableHost)
     await store.match(100)
 
     assert [deposits(await again(store, record)) for record in records] == [["e1"]] * 3
+
+
+async def test_shared_waits_are_offered_what_they_wait_for_alone(store: Store, host: MovableHost) -> None:
+    stray = [event("name", name="stray"), event("correlation ID", correlation_id="stray"), replace(event("far"), namespace="elsewhere")]
+    await store.send(stray)
+    waits = wait(1, shared=True), wait(2, name="other", shared=True), wait(3, correlation_id="o-2", shared=True)
+    record = await waiting(store, host, *waits)
+    await start(store, "r2", namespace="elsewhere")
+    await register(store, host, "far", namespace="elsewhere")
+    (far,) = (await claim(store, "far", namespace="elsewhere")).records
+
+    await store.send([event("e1")])
+    assert deposits(await matched(store, record)) == ["e1", None, None]
+    await store.apply([advance(far, opens=[wait(1, shared=True)])])
+    assert deposits(await matched(store, far)) == ["far"]
+    await store.apply([advance(await again(store, far), opens=[wait(2, shared=True)])])
+    third = await waiting(store, host, wait(1, shared=True), run_id="r3")
+    await store.send([event("e2")])
+    assert deposits(await matched(store, third)) == ["e2"]
+    assert deposits(await again(store, far)) == ["far", None]
+
+
+async def test_a_shared_wait_is_not_offered_what_was_consumed(store: Store, host: MovableHost) -> None:
+    await store.send([event("e1")])
+    record = await matched(store, await waiting(store, host))
+    (stored,) = (await store.events("default", None, None, 10)).items
+    assert (stored.state, stored.run_id) == ("matched", "r1")
+    await store.apply([advance(record, entry(0), closes=[close(1, Closing.CONSUMED, arrival(record))])])
+
+    second = await waiting(store, host, wait(shared=True), run_id="r2")
+    await store.send([event("e2")])
+
+    assert deposits(await matched(store, second)) == ["e2"]
+    assert await texts(store) == {"e1": "consumed", "e2": "matched"}
+
+
+async def test_an_event_that_came_too_late_for_one_run_goes_to_the_oldest_wait_of_others(store: Store, host: MovableHost) -> None:
+    record = await waiting(store, host)
+    await store.send([event("e1")])
+    record = await matched(store, record)
+    await store.apply([advance(record, closes=[close(1, Closing.TIMED_OUT)])])
+    others = [await waiting(store, host, run_id=f"r{n}") for n in (2, 3, 4)]
+    await store.match(100)
+
+    assert [deposits(await again(store, other)) for other in others] == [["e1"], [None], [None]]
+
+
+async def test_an_event_goes_to_every_shared_wait_and_to_the_oldest_of_the_others(store: Store, host: MovableHost) -> None:
+    opened = [wait(shared=True), wait(), wait(shared=True), wait()]
+    records = [await waiting(store, host, each, run_id=f"r{n}") for n, each in enumerate(opened)]
+    await store.send([event("e1")])
+    await store.match(100)
+
+    assert [deposits(await again(store, record)) for record in records] == [["e1"], ["e1"], ["e1"], [None]]
 
 
 @pytest.mark.parametrize("how", [Closing.TIMED_OUT, Closing.WITHDRAWN])

@@ -6,13 +6,14 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
 
 from romulus.core.errors import ConfigurationError
 from romulus.core.requests import request_cancel
-from romulus.core.transition import Verdict
+from romulus.core.transition import Created, Verdict
 from romulus.store import open_store
 from romulus.store.contract import BatchRejected, Evidence, Store
 from tests.store.kit import MovableHost, advance, again, claimed, entry, event, new_run, start, texts
@@ -149,17 +150,21 @@ async def test_what_is_done_on_the_callers_connection_is_part_of_its_transaction
     )  # fmt: skip
 
 
-async def test_a_failed_call_leaves_the_callers_transaction_open(store: Store, path: Path) -> None:
+@pytest.mark.parametrize("bad", [{"priority": 2**70}, {"timeout": 2**70}])  # refused by the first statement, and by a later one
+async def test_a_failed_call_leaves_the_callers_transaction_open_and_nothing_of_itself_in_it(
+    store: Store, path: Path, bad: dict[str, int]
+) -> None:
     connection = apsw.Connection(str(path))
     view = store.using(connection)
     connection.execute("BEGIN IMMEDIATE; INSERT INTO accounts VALUES (1, 100)")
     with pytest.raises(OverflowError):
-        await view.start([new_run("r1", priority=2**70)])
+        await view.start([new_run("r1", **bad)])
+    assert await view.start([new_run("r1")]) == [Created(1)]
     connection.execute("COMMIT")
     connection.close()
 
     assert rows(path) == [(1, 100)]
-    assert await store.run("default", "r1") is None
+    assert await store.record("default", "r1") is not None
 
 
 async def test_another_sqlite_library_is_refused_with_the_reason(store: Store, path: Path, tmp_path: Path) -> None:
@@ -174,6 +179,29 @@ async def test_a_connection_to_another_file_is_refused(store: Store, tmp_path: P
     with pytest.raises(ConfigurationError, match="the store is"):
         store.using(connection)
     connection.close()
+
+
+async def test_a_connection_to_no_file_or_to_one_that_is_gone_is_refused(store: Store, tmp_path: Path) -> None:
+    private = apsw.Connection("")
+    with pytest.raises(ConfigurationError, match="the connection is to a private database, the store is"):
+        store.using(private)
+    private.close()
+    gone = apsw.Connection(str(tmp_path / "gone.db"))
+    gone.execute("CREATE TABLE theirs (x)").fetchall()
+    (tmp_path / "gone.db").unlink()
+    with pytest.raises(ConfigurationError, match=r"the connection is to .*gone\.db, the store is"):
+        store.using(gone)
+    gone.close()
+
+
+async def test_a_connection_to_memory_is_refused(host: MovableHost) -> None:
+    store: Any = open_store("sqlite://", host)
+    await store.open()
+    connection = apsw.Connection(store._place.path, vfs="memdb")
+    with pytest.raises(ConfigurationError, match="the store is the store in memory"):
+        store.using(connection)
+    connection.close()
+    await store.close()
 
 
 async def test_a_connection_without_a_transaction_is_refused(store: Store, path: Path) -> None:

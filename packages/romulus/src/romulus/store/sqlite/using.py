@@ -69,9 +69,8 @@ def check(place: Place, connection: Any) -> None:
 
 
 def _same(place: Place, filename: str) -> bool:
-    if place.memory:
-        return filename == place.path
-    return bool(filename) and Path(filename).exists() and Path(place.path).samefile(filename)
+    """Return whether that is the store's file; connections to memory have no name that tells one from another."""
+    return not place.memory and Path(filename).exists() and Path(place.path).samefile(filename)
 
 
 def _savepoint(session: Session, work: Callable[[Session, int], T]) -> T:
