@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +31,7 @@ from tests.store.kit import (
     claim,
     claimed,
     entry,
+    event,
     new_run,
     park,
     parked,
@@ -168,6 +171,8 @@ async def test_an_operation_that_may_have_been_sent_is_looked_up_and_its_run_hel
     row = await operation(store)
     run = (await again(store, record)).run
     assert (row.state, row.sends, row.owner, row.cleared) == (S.UNKNOWN, 1, None, False)
+    assert row.doubted == (state is S.QUEUED), "the send that the row knows of may be the first; there was one that it does not know of"
+    assert [note.kind for note in await store.operation_notes(row.key)] == ["restored"]
     assert next_step(row, restored.doubt.restored_at, None) is Step.LOOK
     assert row.may_leave_until > restored.doubt.restored_at, "a worker of before may still emit a send"
     assert (held_ids(restored), run.status, run.hold_kind) == (["r1"], HELD, HoldKind.REVIEW)
@@ -243,6 +248,29 @@ async def test_one_that_a_person_had_to_settle_still_waits_and_says_that_it_may_
     assert "may have been resolved then" in row.hold_reason
 
 
+async def test_a_restore_after_a_restore_finds_the_same_operations_each_once(store: Store, host: MovableHost) -> None:
+    first = await with_operation(store, host, S.QUEUED)
+    second = await claimed(store, host, "r2", "w2")
+    await store.apply([advance(second, intents=[replace(intent(state=S.QUEUED), id="op-2")], operates=True)])
+    for _ in range(2):
+        restored = await store.restore()
+        found = [(row.id, row.run_id, row.state, row.doubted) for row in restored.operations]
+        assert sorted(found) == [("op-1", "r1", S.UNKNOWN, True), ("op-2", "r2", S.UNKNOWN, True)]
+
+    await store.report([report(K.CALLED_APPLIED)], decide, PENDING)
+    assert [(await again(store, record)).run.status for record in (first, second)] == [PENDING, HELD]
+
+
+async def test_a_run_that_was_held_before_with_an_open_operation_is_listed_and_keeps_its_reason(store: Store, host: MovableHost) -> None:
+    record = await with_operation(store, host)
+    await store.apply([advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.DEADLOCK, "stuck"))])
+
+    assert held_ids(await store.restore()) == ["r1"]
+
+    run = (await again(store, record)).run
+    assert (run.status, run.hold_kind, run.hold_reason) == (HELD, HoldKind.DEADLOCK, "stuck")
+
+
 async def test_settled_operations_are_left_alone(store: Store, host: MovableHost) -> None:
     record = await with_operation(store, host)
     await store.report([report(K.SENT, fence=record.run.fence)], decide, PENDING)
@@ -288,9 +316,13 @@ async def test_runs_of_a_workflow_that_has_called_operations_are_held_for_a_pers
     record = await with_operation(store, host)
     await store.report([report(K.SENT, fence=record.run.fence)], decide, PENDING)
     other = await parked(store, host, "r2", wait())
+    await start(store, "plain", workflow="other")
 
     assert held_ids(await store.restore()) == ["r1", "r2"]
     assert (await again(store, other)).run.hold_kind == HoldKind.RESTORE
+    (await register(store, host, "new")).close()
+    serves = [("order", "1", "3.11:here"), ("other", "1", "3.11:here")]
+    assert [found.run.id for found in (await claim(store, "new", serves=serves)).records] == ["plain"]
 
 
 async def test_a_run_that_starts_later_than_the_restore_is_not_held_and_not_in_doubt(store: Store, host: MovableHost) -> None:
@@ -307,10 +339,53 @@ async def test_a_run_held_before_keeps_its_reason(store: Store, host: MovableHos
     (await register(store, host, operating=[("order", "1")])).close()
     record = await claimed(store, host, owner="w2")
     await store.apply([advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.DEADLOCK, "stuck"))])
-    await store.restore()
+    assert held_ids(await store.restore()) == []
 
     run = (await again(store, record)).run
     assert (run.status, run.hold_kind, run.hold_reason) == (HELD, HoldKind.DEADLOCK, "stuck")
+
+
+WRITES: dict[str, Callable[[Store, Lease], Awaitable[object]]] = {
+    "run": lambda store, _: start(store, "newest"),
+    "event": lambda store, _: store.send([event("e1")]),
+    "operation": lambda store, _: store.report([report(K.CALLED_APPLIED)], decide, PENDING),
+    "lease": lambda _, lease: asyncio.to_thread(lease.renew),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_the_doubt_begins_with_the_newest_write_of_any_kind(store: Store, host: MovableHost, write: str) -> None:
+    lease = await register(store, host, "w2")
+    await store.send([event("older")])
+    await with_operation(store, host)
+    host.advance(LEASE // 2)
+    before = await store.now()
+    await WRITES[write](store, lease)
+    after = await store.now()
+    host.advance(SECOND)
+
+    assert before <= (await store.restore()).doubt.since <= after
+    lease.close()
+
+
+async def test_a_run_that_may_have_been_started_since_the_backup_is_in_doubt(store: Store, host: MovableHost) -> None:
+    await start(store, "due")
+    restored = await store.restore()
+
+    record = await store.record("default", "due")
+    assert record is not None
+    assert record.doubt == restored.doubt
+
+
+async def test_a_run_of_any_priority_that_was_claimed_goes_on_at_once(store: Store, host: MovableHost) -> None:
+    (await register(store, host)).close()
+    for priority in (-3, 0, 3):
+        await start(store, f"of {priority}", priority=priority)
+    assert len((await claim(store)).records) == 3
+    await store.restore()
+    (await register(store, host, "new")).close()
+
+    assert [found.run.priority for found in (await claim(store, "new")).records] == [3, 0, -3]
 
 
 async def test_every_live_run_is_in_doubt_from_the_newest_write_on_and_its_children_are_too(store: Store, host: MovableHost) -> None:
@@ -350,6 +425,8 @@ async def test_a_second_restore_keeps_the_earliest_time_of_a_doubt(store: Store,
     second = await store.restore(since=2_000)
 
     assert (await again(store, record)).doubt == Doubt(1_000, second.doubt.restored_at)
+    third = await store.restore(since=500)
+    assert (await again(store, record)).doubt == Doubt(500, third.doubt.restored_at)
 
 
 async def test_doubt_ends_when_a_person_says_that_all_is_settled(store: Store, host: MovableHost) -> None:

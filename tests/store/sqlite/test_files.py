@@ -65,6 +65,17 @@ async def test_the_file_says_what_it_is(path: Path, host: MovableHost) -> None:
     opened_session.close()
 
 
+async def test_a_restore_gives_the_file_its_new_incarnation(path: Path, host: MovableHost) -> None:
+    store = open_store(f"sqlite:///{path}", host)
+    await store.open()
+    restored = await store.restore()
+    await store.close()
+
+    looking = session(path, host)
+    assert looking.value("test", "SELECT value FROM meta WHERE name = 'incarnation'") == restored.incarnation
+    looking.close()
+
+
 async def test_a_text_file_is_refused_untouched(path: Path, host: MovableHost) -> None:
     path.write_text("not a database, but rather long " * 100)
     before = path.read_bytes()
