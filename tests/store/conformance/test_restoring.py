@@ -178,6 +178,8 @@ async def test_an_operation_that_may_have_been_sent_is_looked_up_and_its_run_hel
     assert (held_ids(restored), run.status, run.hold_kind) == (["r1"], HELD, HoldKind.REVIEW)
     assert "put back from a backup" in run.hold_reason
     assert "op-1" in run.hold_reason
+    (await register(store, host, "new")).close()
+    assert (list((await claim(store, "new")).records), run.wake_at) == ([], None)
     await store.report([report(K.CALLED_APPLIED)], decide, PENDING)
     assert (await again(store, record)).run.status is PENDING
 
