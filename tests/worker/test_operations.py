@@ -613,6 +613,12 @@ async def test_of_two_reviewers_one_is_refused_with_what_happened(tmp_path: Path
             return_exceptions=True,
         )
         assert sorted(type(each).__name__ for each in said) == ["OperationConflict", "OperationRecord"]
+        (refused,) = [str(each) for each in said if isinstance(each, romulus.OperationConflict)]
+        told = [
+            " is abandoned and cannot be resolved as applied: 'resolved: given up' of 'bob' settled it at ",
+            " is confirmed and cannot be given up: 'resolved: applied' of 'ada' settled it at ",
+        ]
+        assert told[isinstance(said[0], romulus.OperationRecord)] in refused
         result = await here.client.get("u", update).result(timeout=20)
         assert (result == "one") == isinstance(said[0], romulus.OperationRecord)
 

@@ -12,6 +12,7 @@ from romulus.core.duration import to_datetime
 from romulus.core.errors import ConfigurationError, DefinitionError, OperationConflict, OperationNotFound, SerializationError
 from romulus.core.machine import Change, RunStatus, after
 from romulus.core.operations import (
+    SETTLED,
     Applied,
     Callback,
     Decided,
@@ -71,9 +72,12 @@ async def resolve(link: Link, operation_id: str, resolution: Resolution, reason:
         raise ConfigurationError("a resolution needs reason= and reviewer=: both are kept in the operation's history")
     row = await _found(link, operation_id)
     kind, body = _said(link, row, resolution)
-    decided = await _report(
-        link, Report(link.namespace, operation_id, kind, reviewer, body=body, detail=json.dumps({"reason": reason}), why=reason)
-    )
+    try:
+        decided = await _report(
+            link, Report(link.namespace, operation_id, kind, reviewer, body=body, detail=json.dumps({"reason": reason}), why=reason)
+        )
+    except OperationConflict as late:
+        raise OperationConflict(operation_id, f"{late.why}: {await _what_happened(link, operation_id)}") from None
     if decided is None:
         raise OperationNotFound(operation_id, link.namespace)
     return record_view(decided.row)
@@ -99,6 +103,16 @@ async def _found(link: Link, operation_id: str) -> OperationRow:
     if row is None:
         raise OperationNotFound(operation_id, link.namespace)
     return row
+
+
+async def _what_happened(link: Link, operation_id: str) -> str:
+    """Return what brought the operation to where it stands, for a person who would have it otherwise."""
+    row = await _found(link, operation_id)
+    notes = await (await link.store()).operation_notes(row.key)
+    brought = next((note for note in notes if note.state == row.state), None)
+    if brought is None or row.state not in SETTLED:
+        return f"so it stands since {to_datetime(row.updated_at):%Y-%m-%d %H:%M:%S} UTC"
+    return f"{brought.kind!r} of {brought.who!r} settled it at {to_datetime(brought.at):%Y-%m-%d %H:%M:%S} UTC"
 
 
 async def _report(link: Link, report: Report) -> Decided | None:

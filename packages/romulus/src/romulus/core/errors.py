@@ -184,7 +184,7 @@ class OperationConflict(RomulusError):
 
     def __init__(self, operation_id: str, why: str) -> None:
         super().__init__(f"operation {operation_id!r} {why}")
-        self.operation_id = operation_id
+        self.operation_id, self.why = operation_id, why
 
 
 class WaitTimeout(RomulusError, TimeoutError):
