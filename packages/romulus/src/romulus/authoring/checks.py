@@ -116,13 +116,13 @@ def check_event_name(value: object) -> str:
     return name
 
 
-def check_timeout(value: Duration | None, field: str) -> int | None:
-    """Return *value* in µs; None is no limit, and nothing can be done in no time at all."""
+def check_timeout(value: Duration | None, field: str, none: str = "means no limit") -> int | None:
+    """Return *value* in µs; None is no limit, or what *none* says, and nothing can be done in no time at all."""
     if value is None:
         return None
     timeout = micros(value, field)
     if timeout == 0:
-        raise InvalidSetting(f"{field} must be above 0; None means no limit")
+        raise InvalidSetting(f"{field} must be above 0; None {none}")
     return timeout
 
 
@@ -145,6 +145,10 @@ def options_named(what: str) -> Callable[[F], F]:
     return decorate
 
 
+def _a(what: str) -> str:
+    return f"an {what}" if what.startswith("o") else f"a {what}"
+
+
 def _text(value: object, field: str, chars_max: int) -> str:
     if value == "":
         raise InvalidText(f"{field} must not be empty")
@@ -157,22 +161,22 @@ def _refused_object(fn: object, what: str) -> str | None:
     if isinstance(fn, staticmethod):
         return f"put @staticmethod above the {what} decorator, not below it"
     if isinstance(fn, classmethod):
-        return f"a class method cannot be a {what}: write a function, and get the object from a resource (@romulus.resource) inside it"
+        return f"a class method cannot be {_a(what)}: write a function, and get the object from a resource (@romulus.resource) inside it"
     if inspect.ismethod(fn):
-        return f"{fn.__qualname__} is a method: a {what} is a function; get the object from a resource (@romulus.resource) inside it"
+        return f"{fn.__qualname__} is a method: {_a(what)} is a function; get the object from a resource (@romulus.resource) inside it"
     if isinstance(getattr(fn, "spec", None), StepSpec | OperationSpec | WorkflowSpec):
         return f"{getattr(fn, 'name', fn)!r} is declared already: decorate the function once"
     if not callable(fn):
-        return f"a {what} is made from a function, not from {type(fn).__name__}; options are given by keyword"
-    return f"a {what} is made from a def or async def function, not from {type(fn).__name__}: wrap the call in a function"
+        return f"{_a(what)} is made from a function, not from {type(fn).__name__}; options are given by keyword"
+    return f"{_a(what)} is made from a def or async def function, not from {type(fn).__name__}: wrap the call in a function"
 
 
 def _refused_function(fn: FunctionType, what: str) -> str | None:
     name = fn.__qualname__
     if is_method(fn):
-        return f"{name} is a method: a {what} is a function; get the object from a resource (@romulus.resource) inside it"
+        return f"{name} is a method: {_a(what)} is a function; get the object from a resource (@romulus.resource) inside it"
     if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
-        return f"{name} is a generator function: a {what} has one outcome; return a list instead of yielding"
+        return f"{name} is a generator function: {_a(what)} has one outcome; return a list instead of yielding"
     if is_async(fn):
         return None
     if inspect.iscoroutinefunction(inspect.unwrap(fn)):

@@ -9,6 +9,7 @@ from functools import update_wrapper
 from inspect import Parameter, signature
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Self, TypeAlias, TypeVar, cast, overload
 
+from romulus.core.annotations import annotations_of
 from romulus.core.commands import OperationExtras, OperationSpec
 from romulus.core.duration import Duration, InvalidSetting, micros
 from romulus.core.errors import DefinitionError, NotInRun, WrongColour
@@ -234,10 +235,25 @@ def _spec(fn: Callable[..., Any], name: str, policy: dict[str, Any], idempotent:
     if lifetime is not None and not idempotent:
         raise DefinitionError(f"operation {name!r} has key_lifetime= without idempotent=True: only a key that the provider honours has one")
     where = f"operation {name!r} ({fn.__module__}.{fn.__qualname__})"
+    _check_first(fn, name, where)
     return OperationSpec(
         name=name, fn=fn, is_async=is_async(fn), suspends=suspends(fn), idempotent=idempotent, key_lifetime=lifetime,
         arguments=ArgumentsCodec(fn, where, skip=1), value=ValueCodec.returned_by(fn, where), extras=OperationExtras(), **policy,
     )  # fmt: skip
+
+
+def _check_first(fn: Callable[..., Any], name: str, where: str) -> None:
+    """Refuse a function whose first parameter is for something else: whoever calls it would not know why an argument is too many."""
+    first = next(iter(signature(fn).parameters))
+    try:
+        declared: Any = annotations_of(fn, where).get(first, Any)
+    except DefinitionError:  # of a name that is defined later
+        return
+    if declared is not Operation and declared is not Any:
+        raise DefinitionError(
+            f"operation {name!r} takes {first!r} first, which is no romulus.Operation: "
+            f"write def {fn.__name__}(op: romulus.Operation, {first}, …)"
+        )
 
 
 def _parameters(fn: Callable[..., Any]) -> list[tuple[str, Any]]:
@@ -267,7 +283,7 @@ def _on_cancel(value: object) -> str:
 
 
 _OPTIONS: dict[str, Callable[[Any], Any]] = {
-    "timeout": lambda value: check_timeout(TIMEOUT if value is None else value, "operation timeout"),
+    "timeout": lambda value: check_timeout(TIMEOUT if value is None else value, "operation timeout", f"means {TIMEOUT:g} s"),
     "settle": lambda value: micros(value, "operation settle"),
     "retry": lambda value: _retry(value, "retry"),
     "lookup_retry": lambda value: _retry(value, "lookup_retry"),
