@@ -53,6 +53,7 @@ def report(kind: ReportKind, **changes: Any) -> Report:
 async def tell(store: Store, kind: ReportKind, **changes: Any) -> OperationRow:
     (decided,) = await store.report([report(kind, **changes)], decide, PENDING)
     assert decided is not None
+    assert await store.operation(decided.row.namespace, decided.row.id) == decided.row
     return decided.row
 
 
@@ -69,6 +70,19 @@ async def recorded(store: Store, host: MovableHost, *intents: NewIntent, marks: 
     if marks:
         assert await store.apply([advance(await again(store, record), marks=marks, operates=True)]) == [Verdict.APPLIED]
     return await again(store, record)
+
+
+async def pair(store: Store, host: MovableHost, state: OperationState = S.ARMED, **changes: Any) -> tuple[Record, Record]:
+    """Return two runs, claimed by one worker under equal fences, with an operation each: "op-1" and "op-2"."""
+    (await register(store, host)).close()
+    await start(store, "r1", "r2")
+    records = sorted((await claim(store)).records, key=lambda record: record.run.id)
+    assert records[0].run.fence == records[1].run.fence
+    intents = [intent(1, state, id=f"op-{n}", **changes) for n in (1, 2)]
+    made = [advance(record, intents=[each], operates=True, parent=True) for record, each in zip(records, intents, strict=True)]
+    assert await store.apply(made) == [Verdict.APPLIED] * 2
+    first, second = [await again(store, record) for record in records]
+    return first, second
 
 
 async def take(store: Store, owner: str = "w1", limit: int = 10, names: tuple[str, ...] = ("write",)) -> list[OperationRow]:
@@ -97,8 +111,13 @@ async def test_a_queued_intent_is_armed_later_and_an_armed_one_is_never_armed_ag
     record = await recorded(store, host, intent(state=S.QUEUED))
     queued = await row(store)
     assert (queued.state, queued.sends, queued.owner, queued.first_sent_at) == (S.QUEUED, 0, None, None)
+    taken = await store.reclaim(record.run.key, "w1", record.run.fence)
+    assert taken is not None
+    record, before = taken, await store.now()
     assert await store.apply([advance(record, intents=[intent()])]) == [Verdict.APPLIED]
-    assert (await row(store)).sends == 1
+    armed = await row(store)
+    assert (armed.sends, armed.owner, armed.fence, armed.by_run, armed.may_leave_until) == (1, "w1", record.run.fence, True, 5_000)
+    assert (armed.first_sent_at or 0) >= before
     assert await store.apply([advance(await again(store, record), intents=[intent()])]) == [Verdict.REFUSED]
     assert (await row(store)).sends == 1
 
@@ -132,6 +151,46 @@ async def test_a_mark_needs_the_claim_that_armed_the_operation(store: Store, hos
     assert taken is not None
     confirm = OperationMark(1, S.ARMED, S.CONFIRMED, awaited=False)
     assert await store.apply([advance(taken, entry(0), marks=[confirm])]) == [Verdict.REFUSED]
+
+
+async def test_that_the_provider_took_it_is_marked_and_stays(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, marks=(replace(lost(), seen_applied=True),))
+    assert (await row(store)).seen_applied
+    await store.apply([advance(record, marks=[OperationMark(1, S.UNKNOWN, S.HELD)])])
+    assert (await row(store)).seen_applied
+
+
+async def test_what_a_run_marks_and_a_listing_of_one_run_are_its_own(store: Store, host: MovableHost) -> None:
+    first, second = await pair(store, host)
+    assert await store.apply([advance(first, marks=[lost()])]) == [Verdict.APPLIED]
+
+    mine, theirs = await row(store, 1), await row(store, 2)
+    assert (mine.state, theirs.state, theirs.run_id) == (S.UNKNOWN, S.ARMED, "r2")
+    assert [[note.kind for note in await store.operation_notes(each.key)] for each in (mine, theirs)] == [["no answer"], []]
+    assert [each.id for each in await store.open_operations(second.generation.key)] == ["op-2"]
+    assert [each.id for each in (await store.operations("default", None, None, None, 9)).items] == ["op-1", "op-2"]
+    assert [each.id for each in (await store.operations("default", None, second.run.key, None, 9)).items] == ["op-2"]
+    assert list((await store.operations("elsewhere", None, None, None, 9)).items) == []
+
+
+async def test_an_operation_recorded_in_doubt_is_the_one_that_is_doubted(store: Store, host: MovableHost) -> None:
+    first, second = await pair(store, host)
+    doubted, sure = intent(5, S.UNKNOWN, since=77), intent(6)
+    await store.apply([advance(first, intents=[doubted, sure]), advance(second, intents=[intent(5, id="op-7"), intent(6, id="op-8")])])
+    assert [(await row(store, n)).doubted for n in (1, 2, 5, 6, 7, 8)] == [False, False, True, False, False, False]
+
+
+async def test_what_one_run_forsakes_or_leaves_is_another_runs_no_less(store: Store, host: MovableHost) -> None:
+    first, second = await pair(store, host, S.QUEUED)
+    await store.apply([advance(first, forsaken=[1])])
+    assert await store.operations_of(first.generation.key) == []
+    await store.apply([succeed(await again(store, first), operates=True)])
+
+    (found,) = await store.operations_of(second.generation.key)
+    assert (found.id, found.state, found.ended_at) == ("op-2", S.QUEUED, None)
+    await store.apply([succeed(second, operates=True)])
+    left = await row(store, 2)
+    assert (left.state, left.ended_at is not None, left.awaited) == (S.WITHDRAWN, True, False)
 
 
 async def test_an_operation_awaited_by_its_generation_is_listed_for_it(store: Store, host: MovableHost) -> None:
@@ -172,6 +231,51 @@ async def test_an_armed_operation_whose_claim_is_over_is_unknown_and_due(store: 
     assert [note.kind for note in await store.operation_notes(found.key)] == ["lost"]
 
 
+async def test_a_claim_that_is_over_is_lost_to_its_own_run_alone(store: Store, host: MovableHost) -> None:
+    first, second = await pair(store, host)
+    await store.reclaim(first.run.key, "w1", first.run.fence)
+    (await register(store, host, "w2")).close()
+    since = await store.now()
+
+    (taken,) = await take(store, "w2")
+
+    assert (taken.id, taken.fence >= since) == ("op-1", True)
+    kept = await row(store, 2)
+    assert (kept.state, kept.owner, kept.fence) == (S.ARMED, "w1", second.run.fence)
+    assert list(await store.operation_notes(kept.key)) == []
+    await store.apply([free(second)])
+    assert [each.id for each in await take(store)] == ["op-2"]
+    assert (await row(store)).owner == "w2"
+
+
+async def test_a_settlers_fence_is_above_one_that_is_ahead_of_the_clock(store: Store, host: MovableHost) -> None:
+    await recorded(store, host)
+    await store.restore()
+    before = (await row(store)).fence
+    assert before > await store.now()
+    (await register(store, host, "w2")).close()
+
+    (taken,) = await take(store, "w2")
+
+    assert taken.fence == before + 1
+
+
+async def test_what_has_a_lookup_is_taken_by_a_worker_that_has_it(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, intent(1), intent(2, protocol=replace(LOOKED, has_lookup=False)), marks=(lost(1), lost(2)))
+    served = OperationsServed(("default",), ("write",), ())
+    assert [each.seq for each in (await store.take_operations("w1", "default", served, 10, S.UNKNOWN)).rows] == [2]
+    assert list((await store.take_operations("w1", "elsewhere", SERVED, 10, S.UNKNOWN)).rows) == []
+    assert [each.seq for each in await take(store)] == [1]
+
+
+async def test_what_is_due_later_waits_beside_what_is_due(store: Store, host: MovableHost) -> None:
+    now = await store.now()
+    later = [replace(lost(seq), due=now + seq * 60 * SECOND) for seq in (3, 2)]
+    await recorded(store, host, intent(1), intent(2), intent(3), marks=(lost(1), *later))
+    taken = await store.take_operations("w1", "default", SERVED, 10, S.UNKNOWN)
+    assert ([each.seq for each in taken.rows], taken.next_due) == ([1], now + 120 * SECOND)
+
+
 async def test_a_due_operation_is_taken_once_by_whoever_knows_its_name(store: Store, host: MovableHost) -> None:
     await recorded(store, host, intent(1), intent(2), marks=(lost(1), lost(2)))
     assert await take(store, names=("other",)) == []
@@ -199,7 +303,10 @@ async def test_a_dead_settler_is_relieved_and_what_it_had_armed_is_unknown(store
     armed = await tell(store, K.ARMED, fence=again_.fence, who="w2")
     assert armed.state is S.ARMED
     await store.mark_dead("w2")
-    assert sorted((each.seq, each.state) for each in await take(store)) == [(1, S.UNKNOWN), (2, S.UNKNOWN)]
+    relieved = sorted(await take(store), key=lambda each: each.seq)
+    assert [(each.seq, each.state) for each in relieved] == [(1, S.UNKNOWN), (2, S.UNKNOWN)]
+    lost_claims = [[note.kind for note in await store.operation_notes(each.key)].count("lost") for each in relieved]
+    assert lost_claims == [1, 0], "nothing was being sent under the other claim"
 
 
 async def test_claims_that_are_over_are_given_up_where_they_are_asked_for(store: Store, host: MovableHost) -> None:
@@ -238,6 +345,18 @@ async def test_an_operation_that_nobody_awaits_is_settled_and_told_to_nobody(sto
     (found,) = await take(store)
     assert (await tell(store, K.LOOKED_APPLIED, fence=found.fence)).state is S.CONFIRMED
     assert (await again(store, record)).inbox == []
+
+
+async def test_a_refusal_of_the_provider_is_told_as_a_failure(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host)
+    assert (await tell(store, K.REJECTED, fence=record.run.fence)).failed
+    (message,) = (await again(store, record)).inbox
+    assert (message.failed, message.body) == (True, b'"v"')
+
+
+async def test_what_the_provider_took_stays_so_whatever_is_learned_later(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host)
+    assert (await tell(store, K.NO_ANSWER, fence=record.run.fence, retry_at=1, applied=True)).seen_applied
 
 
 async def test_the_first_of_two_racing_reports_wins_and_the_second_is_kept(store: Store, host: MovableHost) -> None:
@@ -329,6 +448,23 @@ async def test_a_resolution_makes_the_run_that_is_held_for_it_claimable(store: S
     (woken,) = (await claim(store)).records
     assert [message.about for message in woken.inbox] == [About.OPERATION]
     assert woken.run.hold_reason == ""
+
+
+async def test_each_run_in_review_is_held_and_woken_for_its_own_operation(store: Store, host: MovableHost) -> None:
+    records = await pair(store, host)
+    await store.apply([advance(record, marks=[lost()]) for record in records])
+    for taken in await take(store):
+        await tell(store, K.STUCK, id=taken.id, fence=taken.fence, why="nobody knows")
+    for record in [await again(store, record) for record in records]:
+        (told,) = record.inbox
+        hold = advance(record, taken=[told.key], change=Change.HOLD, status=HELD, hold=(HoldKind.REVIEW, told.info))
+        assert await store.apply([hold]) == [Verdict.APPLIED], "another run's mail is no reason to refuse it"
+    await tell(store, K.RESOLVED_APPLIED, who="ada")
+
+    (woken,) = (await claim(store)).records
+
+    assert (woken.run.id, woken.run.hold_kind, woken.run.hold_reason) == ("r1", "", "")
+    assert (await again(store, records[1])).run.status is HELD
 
 
 async def test_a_run_held_for_something_else_stays_held(store: Store, host: MovableHost) -> None:
@@ -471,6 +607,14 @@ async def test_what_no_worker_can_settle_is_found_once_it_is_overdue(store: Stor
     assert await unserved(store, ("default", "write", False)) == ["op-1"]  # it was recorded with a lookup
     assert await unserved(store, ("default", "write", True)) == []
     assert await unserved(store, overdue=host.wall() + SECOND) == []
+    assert list(await store.unserved_operations("elsewhere", (), 0, 10)) == []
+
+
+async def test_of_what_no_worker_can_settle_the_longest_overdue_comes_first(store: Store, host: MovableHost) -> None:
+    first, second = await pair(store, host)
+    await store.apply([advance(first, marks=[replace(lost(), due=2)]), advance(second, marks=[replace(lost(), due=1)])])
+    assert [each.id for each in await store.unserved_operations("default", (), 0, 1)] == ["op-2"]
+    assert await unserved(store) == ["op-2", "op-1"]
 
 
 async def test_a_claimed_a_queued_and_a_held_operation_are_not_found_without_their_code(store: Store, host: MovableHost) -> None:
