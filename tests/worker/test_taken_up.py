@@ -1,0 +1,153 @@
+"""A run that another worker takes up goes on where it stood: back-offs go on, no send is repeated, and a hold is not outvoted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import romulus
+from romulus import NotSent, Operation, Retry
+from romulus.core.machine import RunStatus
+from tests.worker.gates import CALLS, GATE, fresh, gated
+from tests.worker.rig import World, eventually, world
+
+clear = fresh
+LATER = Retry(max_attempts=3, initial=3_600, jitter=0)
+SENT: list[int] = []
+
+
+@romulus.step(retry=LATER)
+async def fails() -> None:
+    CALLS.append("failed")
+    raise ValueError("not now")
+
+
+@romulus.step(retry=LATER)
+async def hangs() -> None:
+    CALLS.append("hung")
+    await GATE.wait()
+
+
+@romulus.step(retry=Retry(max_attempts=1))
+async def pays() -> None:
+    CALLS.append("paid")
+    await GATE.wait()
+
+
+@romulus.workflow
+async def fails_beside() -> str:
+    beside = asyncio.ensure_future(fails())
+    await romulus.wait_for_event("look")
+    await romulus.wait_for_event("enough")
+    beside.cancel()
+    return "enough"
+
+
+@romulus.workflow
+async def hangs_alone() -> None:
+    await hangs()
+
+
+@romulus.workflow
+async def pays_beside() -> None:
+    await asyncio.gather(pays(), gated("beside"))
+
+
+async def parked_again(w: World) -> None:
+    """Wait until what woke the run is recorded."""
+    await eventually(lambda: w.rows("SELECT status, position FROM runs") == [("waiting", 1)])
+
+
+async def test_a_back_off_goes_on_where_another_worker_takes_the_run_up(tmp_path: Path) -> None:
+    async with world(tmp_path, fails_beside) as w:
+        first = await w.worker()
+        handle = await w.client.start(fails_beside)
+        await w.until(handle.id, RunStatus.WAITING)
+        await w.kill(first)
+        await w.worker()
+        await handle.send_event("look")
+        await parked_again(w)
+        assert CALLS == ["failed"]
+
+        await handle.send_event("enough")
+        assert await handle.result(timeout=20) == "enough"
+    assert CALLS == ["failed"]
+
+
+async def test_a_step_that_was_lost_by_a_run_claimed_alone_waits_for_its_back_off(tmp_path: Path) -> None:
+    async with world(tmp_path, hangs_alone) as w:
+        first = await w.worker()
+        handle = await w.client.start(hangs_alone)
+        await eventually(lambda: CALLS == ["hung"])
+        with w.database() as database:
+            database.execute("UPDATE runs SET losses = 3")
+        await w.kill(first)
+        await w.worker()
+        await w.until(handle.id, RunStatus.WAITING, RunStatus.HELD)
+
+        assert w.rows("SELECT failures, losses FROM attempts") == [(1, 0)]
+    assert CALLS == ["hung"]
+
+
+async def test_a_lost_step_with_one_attempt_holds_the_run_whatever_was_lost_beside_it(tmp_path: Path) -> None:
+    async with world(tmp_path, pays_beside) as w:
+        first = await w.worker()
+        handle = await w.client.start(pays_beside)
+        await eventually(lambda: sorted(CALLS) == ["beside", "paid"])
+        await w.kill(first)
+        GATE.set()
+        await w.worker()
+        await w.until(handle.id, RunStatus.HELD, RunStatus.SUCCEEDED)
+    assert CALLS.count("paid") == 1
+
+
+@romulus.operation(timeout=60, retry=Retry(max_attempts=3, initial=0.01, jitter=0))
+async def unreachable_at_first(op: Operation) -> str:
+    SENT.append(op.attempt)
+    if len(SENT) == 1:
+        raise NotSent("no route")
+    await GATE.wait()
+    return "sent"
+
+
+@unreachable_at_first.lookup
+async def found(op: Operation) -> romulus.LookupResult[str]:
+    return romulus.Applied("found")
+
+
+@romulus.workflow
+async def writes() -> str:
+    return await unreachable_at_first()
+
+
+async def test_an_operation_that_may_have_been_sent_is_not_sent_again_for_what_never_left_before(tmp_path: Path) -> None:
+    SENT.clear()
+    async with world(tmp_path, writes) as w:
+        first = await w.worker()
+        handle = await w.client.start(writes)
+        await eventually(lambda: len(SENT) == 2)
+        await w.kill(first)
+        await w.worker()
+
+        assert await handle.result(timeout=20) == "found"
+        assert w.rows("SELECT count(*) FROM attempts") == [(0,)]
+    assert SENT == [1, 2]
+
+
+@romulus.workflow(timeout=3_600)
+async def bounded() -> None:
+    await romulus.wait_for_event("look")
+    await romulus.wait_for_event("never")
+
+
+async def test_a_runs_own_timeout_goes_on_where_another_worker_takes_the_run_up(tmp_path: Path) -> None:
+    async with world(tmp_path, bounded) as w:
+        first = await w.worker()
+        handle = await w.client.start(bounded)
+        await w.until(handle.id, RunStatus.WAITING)
+        await w.kill(first)
+        await w.worker()
+        await handle.send_event("look")
+        await parked_again(w)
+
+        assert w.rows("SELECT count(*) FROM runs WHERE wake_at = deadline") == [(1,)]
