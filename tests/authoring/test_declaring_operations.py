@@ -86,7 +86,7 @@ async def find_something_else(op: Operation, order: str) -> LookupResult[str]:
 
 
 def test_a_lookup_takes_what_its_operation_takes_and_there_is_one() -> None:
-    declared = romulus.operation(plain)
+    declared: Any = romulus.operation(plain)
     with pytest.raises(DefinitionError, match="the lookup of operation 'plain' must take what the operation takes"):
         declared.lookup(find_something_else)
     declared.lookup(find)
