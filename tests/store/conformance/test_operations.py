@@ -142,6 +142,7 @@ async def test_a_settled_operation_is_no_longer_awaited_and_says_when_it_ended(s
     record = await recorded(store, host, marks=(OperationMark(1, S.ARMED, S.CONFIRMED, awaited=False),))
     found = await row(store)
     assert (found.state, found.awaited, found.ended_at is not None) == (S.CONFIRMED, False, True)
+    assert list(await store.operation_notes(found.key)) == [], "a plain success leaves no line of history"
     assert await store.operations_of(record.generation.key) == []
 
 
@@ -347,6 +348,21 @@ async def test_an_operation_that_nobody_awaits_is_settled_and_told_to_nobody(sto
     assert (await again(store, record)).inbox == []
 
 
+async def test_an_operation_that_was_forsaken_is_told_to_nobody(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, marks=(lost(),))
+    await store.apply([advance(record, forsaken=[1])])
+    (found,) = await take(store)
+    assert (await tell(store, K.LOOKED_APPLIED, fence=found.fence)).state is S.CONFIRMED
+    assert (await again(store, record)).inbox == []
+
+
+async def test_the_history_keeps_what_a_report_carries_its_note_before_its_body(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, marks=(lost(),))
+    await tell(store, K.EXCHANGE, body=b"body")
+    found = await tell(store, K.CALLED_APPLIED, body=b"body", note=b"note")
+    assert [note.body for note in await store.operation_notes(found.key)] == [b"boom", b"body", b"note"]
+
+
 async def test_a_refusal_of_the_provider_is_told_as_a_failure(store: Store, host: MovableHost) -> None:
     record = await recorded(store, host)
     assert (await tell(store, K.REJECTED, fence=record.run.fence)).failed
@@ -410,13 +426,15 @@ async def test_a_person_who_comes_too_late_spoils_nobody_elses_report(store: Sto
 
 
 async def test_what_changes_nothing_is_kept_a_thousand_times_and_what_does_always(store: Store, host: MovableHost) -> None:
-    await recorded(store, host, marks=(lost(),))
+    await recorded(store, host, intent(1), intent(2), marks=(lost(1), lost(2)))
     exchange = report(K.EXCHANGE, body=b"")
     await store.report([exchange] * 998, decide, PENDING)
     await store.report([exchange] * 3, decide, PENDING)
     found = await tell(store, K.CALLED_APPLIED)
     notes = [note.kind for note in await store.operation_notes(found.key)]
     assert (len(notes), notes[0], notes[-1]) == (1_001, "no answer", "callback: applied")
+    other = await tell(store, K.EXCHANGE, id="op-2", body=b"")
+    assert len(await store.operation_notes(other.key)) == 2
 
 
 async def test_operations_of_another_namespace_are_not_found(store: Store, host: MovableHost) -> None:
@@ -479,6 +497,7 @@ async def test_a_hold_for_review_is_refused_while_the_inbox_holds_something(stor
     await tell(store, K.RESOLVED_APPLIED, who="ada")
     hold = advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.REVIEW, "stale"))
     assert await store.apply([hold]) == [Verdict.REFUSED]
+    assert await store.apply([replace(hold, hold=(HoldKind.CODE, "mismatch"))]) == [Verdict.APPLIED]
 
 
 async def test_a_generation_that_ends_withdraws_its_queued_operations_and_awaits_no_other(store: Store, host: MovableHost) -> None:
