@@ -61,6 +61,14 @@ OPEN = (
 )  # fmt: skip
 
 
+@pytest.mark.parametrize(("status", "meaning"), [(404, Rejected), (429, NotSent), (409, NoAnswer), (502, NoAnswer)])
+def test_what_raise_for_status_raised_means_what_its_answer_does(status: int, meaning: type[Exception]) -> None:
+    with pytest.raises(httpx.HTTPStatusError) as raised:
+        answered(status).raise_for_status()
+    with pytest.raises(meaning, match=f"answered {status}"):
+        outcome(raised.value)
+
+
 @pytest.mark.parametrize("error", OPEN)
 def test_what_may_have_left_is_no_answer(error: type[Exception]) -> None:
     with pytest.raises(NoAnswer, match=error.__name__):

@@ -53,6 +53,7 @@ def outcome(value: httpx.Response | Exception, /, *, not_applied: Iterable[int] 
     | other 4xx | `Rejected` |
     | 3xx, 5xx | `NoAnswer`, unless the status is among *not_applied*: then `NotSent` |
     | read or write timeout, protocol error, connection lost | `NoAnswer` |
+    | what `raise_for_status()` raised | what its answer means |
 
     For clients that follow no redirects, as httpx's do unless told to: behind one, a refused connection may come after the write.
 
@@ -60,7 +61,10 @@ def outcome(value: httpx.Response | Exception, /, *, not_applied: Iterable[int] 
         NotSent, Rejected, NoAnswer.
     """
     if isinstance(value, Exception):
-        raise _meaning(value) from value
+        answered = _answer_in(value)
+        if answered is None:
+            raise _meaning(value) from value
+        value = answered
     status = value.status_code
     if value.is_success:
         return value
@@ -105,6 +109,12 @@ def _header(name: str, value: str) -> str:
 def _shown(url: httpx.URL) -> httpx.URL:
     """Return *url* without what may be secret."""
     return url.copy_with(query=None, fragment=None, username="", password="")
+
+
+def _answer_in(error: Exception) -> httpx.Response | None:
+    import httpx
+
+    return error.response if isinstance(error, httpx.HTTPStatusError) else None
 
 
 def _meaning(error: Exception) -> Exception:
