@@ -166,7 +166,7 @@ async def test_what_a_run_marks_and_a_listing_of_one_run_are_its_own(store: Stor
     assert await store.apply([advance(first, marks=[lost()])]) == [Verdict.APPLIED]
 
     mine, theirs = await row(store, 1), await row(store, 2)
-    assert (mine.state, theirs.state, theirs.run_id) == (S.UNKNOWN, S.ARMED, "r2")
+    assert (mine.state, mine.ended_at, theirs.state, theirs.run_id) == (S.UNKNOWN, None, S.ARMED, "r2")
     assert [[note.kind for note in await store.operation_notes(each.key)] for each in (mine, theirs)] == [["no answer"], []]
     assert [each.id for each in await store.open_operations(second.generation.key)] == ["op-2"]
     assert [each.id for each in (await store.operations("default", None, None, None, 9)).items] == ["op-1", "op-2"]
@@ -563,6 +563,21 @@ async def test_what_a_worker_of_the_pool_armed_is_told_of_like_any_other(store: 
     await tell(store, K.SENT, who="w2", fence=taken.fence)
     assert (await row(store)).state is S.CONFIRMED
     assert [(m.about, m.seq, m.body) for m in (await again(store, record)).inbox] == [(About.OPERATION, 1, b'"v"')]
+
+
+async def test_what_a_pool_is_to_send_later_is_told_of_and_taken_then(store: Store, host: MovableHost) -> None:
+    await queued(store, host)
+    (taken,) = await take_queued(store)
+    await tell(store, K.ARMED, who="w2", fence=taken.fence)
+    due = await store.now() + 60 * SECOND
+    assert (await tell(store, K.UNBEGUN, who="w2", fence=taken.fence, retry_at=due)).state is S.QUEUED
+
+    left = await store.take_queued("w2", "default", SIDE, 10)
+
+    assert (list(left.rows), left.next_due) == ([], due)
+    host.advance(60 * SECOND)
+    (await register(store, host, "w3")).close()
+    assert len(await take_queued(store, "w3")) == 1
 
 
 async def test_a_dead_worker_of_a_pool_leaves_what_it_armed_unknown_and_what_it_claimed_queued(store: Store, host: MovableHost) -> None:

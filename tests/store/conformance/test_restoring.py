@@ -299,8 +299,9 @@ async def test_open_operations_of_ended_runs_are_listed(store: Store, host: Mova
 
 async def test_runs_of_a_workflow_that_may_call_operations_are_held_for_a_person(store: Store, host: MovableHost) -> None:
     """It is known of the workflow since a worker has served it, whether or not it is still there."""
-    (await register(store, host, operating=[("order", "1")])).close()
-    await store.deregister("w1")
+    for name in ("w1", "w2"):
+        (await register(store, host, name, operating=[("order", "1")])).close()
+        await store.deregister(name)
     record = await parked(store, host, "r1", wait())
     await start(store, "plain", workflow="other")
 
