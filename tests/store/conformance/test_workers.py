@@ -107,6 +107,30 @@ async def test_runs_whose_workers_row_was_pruned_are_freed(store: Store, host: M
     assert (await again(store, record)).run.owner is None
 
 
+async def test_a_sweep_frees_the_runs_of_all_that_are_dead_and_of_nobody_else(store: Store, host: MovableHost) -> None:
+    records = [await claimed(store, host, f"r{n}", f"w{n}") for n in range(4)]
+    await start(store, "pending")
+    for n in (0, 1, 3):
+        await store.mark_dead(f"w{n}")
+
+    assert (await store.sweep(10, PENDING)).runs == 3
+
+    assert [(await again(store, record)).run.owner for record in records] == [None, None, "w2", None]
+    assert [(await again(store, record)).run.losses for record in records] == [1, 1, 0, 1]
+
+
+async def test_a_run_of_any_priority_whose_worker_died_goes_on_at_once(store: Store, host: MovableHost) -> None:
+    (await register(store, host)).close()
+    for priority in (-3, 0, 3):
+        await start(store, f"of {priority}", priority=priority)
+    assert len((await claim(store)).records) == 3
+    await store.mark_dead("w1")
+    await store.sweep(10, PENDING)
+    (await register(store, host, "w2")).close()
+
+    assert [record.run.priority for record in (await claim(store, "w2")).records] == [3, 0, -3]
+
+
 async def test_a_sweep_frees_no_more_than_its_limit(store: Store, host: MovableHost) -> None:
     (await register(store, host)).close()
     await start(store, *(f"r{n}" for n in range(5)))
