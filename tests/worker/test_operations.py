@@ -447,6 +447,21 @@ async def test_an_operation_that_may_be_abandoned_lets_go_at_once_and_is_settled
         assert list(provider.applied.values()) == [1]
 
 
+async def test_a_resolution_of_what_is_queued_or_being_sent_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    async with world(tmp_path, one_of_two) as here:
+        await here.worker(concurrency=1)
+        await here.client.start(one_of_two)
+        await operations_are(here, "armed", "queued")
+        told = {}
+        for each in await here.client.operations():
+            with pytest.raises(romulus.OperationConflict) as refused:
+                await here.client.resolve_operation(each.id, romulus.GiveUp(), reason="gone", reviewer="ada")
+            told[each.state] = str(refused.value)
+        assert "is armed and cannot be given up: it may be sent this very moment" in told["armed"]
+        assert "is queued and cannot be given up: nothing of it was sent; to have it not sent, cancel what awaits it" in told["queued"]
+        GATES[0].set()
+
+
 async def test_a_queued_operation_is_withdrawn_at_once_and_so_it_is_on_replay(tmp_path: Path) -> None:
     async with world(tmp_path, one_of_two) as here:
         first = await here.worker(concurrency=1)

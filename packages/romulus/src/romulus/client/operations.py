@@ -37,6 +37,11 @@ Resolution: TypeAlias = Applied[Any] | NotApplied | GiveUp
 REASON_MAX_CHARS = 2_000
 REVIEWER_MAX_CHARS = 200
 OPERATION_ID_MAX_CHARS = 200
+MEANWHILE = {
+    OperationState.ARMED: "it may be sent this very moment; what comes of that is known within its timeout, else it can be resolved then",
+    OperationState.QUEUED: "nothing of it was sent; to have it not sent, cancel what awaits it",
+    OperationState.RESEND: "it is about to be sent again",
+}
 REOPENED = after(RunStatus.HELD, Change.RELEASE)
 
 
@@ -53,6 +58,8 @@ async def shown(link: Link, operation_id: str) -> OperationDescription:
         OperationNotFound
     """
     row = await _found(link, operation_id)
+    if row.state in MEANWHILE:
+        return MEANWHILE[row.state]
     notes = await (await link.store()).operation_notes(row.key)
     return OperationDescription(
         record_view(row), _arguments(link.reader, row), tuple(_line(link.reader, row, note) for note in notes),
