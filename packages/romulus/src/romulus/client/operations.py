@@ -58,8 +58,6 @@ async def shown(link: Link, operation_id: str) -> OperationDescription:
         OperationNotFound
     """
     row = await _found(link, operation_id)
-    if row.state in MEANWHILE:
-        return MEANWHILE[row.state]
     notes = await (await link.store()).operation_notes(row.key)
     return OperationDescription(
         record_view(row), _arguments(link.reader, row), tuple(_line(link.reader, row, note) for note in notes),
@@ -115,6 +113,8 @@ async def _found(link: Link, operation_id: str) -> OperationRow:
 async def _what_happened(link: Link, operation_id: str) -> str:
     """Return what brought the operation to where it stands, for a person who would have it otherwise."""
     row = await _found(link, operation_id)
+    if row.state in MEANWHILE:
+        return MEANWHILE[row.state]
     notes = await (await link.store()).operation_notes(row.key)
     brought = next((note for note in notes if note.state == row.state), None)
     if brought is None or row.state not in SETTLED:
