@@ -146,5 +146,63 @@ async def test_a_worker_whose_code_does_not_fit_leaves_the_run_to_a_busy_one_who
     assert CALLS == ["r", "busy", "busy"]
 
 
+def trains_in(path: Path, pool: str | None) -> romulus.App:
+    """Return an App with the step in that pool: the first attempt waits for the test, and fails."""
+
+    @romulus.step(name="trains", pool=pool, retry=Retry(max_attempts=2, initial=0.01, jitter=0))
+    async def step() -> str:
+        CALLS.append(f"{romulus.current_attempt().number} in {pool}")
+        if romulus.current_attempt().number == 1:
+            await GATE.wait()
+            raise ValueError("once")
+        return "trained"
+
+    async def flow() -> str:
+        return await step()
+
+    return app_of(path, flow)  # type: ignore[arg-type]
+
+
+async def test_a_step_that_a_deploy_takes_out_of_its_pool_is_tried_again_by_the_runs_own_worker(tmp_path: Path) -> None:
+    old = trains_in(tmp_path, "gpu")
+    async with world(tmp_path) as w:
+        first = await w.worker(old)
+        await w.worker(old, pools=("gpu",))
+        handle = await w.client.start_by_name("flow", {}, id="r")
+        await eventually(lambda: CALLS == ["1 in gpu"])
+        await w.stop(first)
+        await w.worker(trains_in(tmp_path, None))
+        GATE.set()
+
+        assert await handle.result(timeout=40) == "trained"
+    assert CALLS == ["1 in gpu", "2 in None"]
+
+
+class Locked:
+    """A codec without the key that opens what others wrote."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data
+
+    def decode(self, data: bytes) -> bytes:
+        raise PermissionError("no key")
+
+
+async def test_a_run_whose_arguments_a_worker_cannot_decode_is_held_and_one_that_can_goes_on_with_it(tmp_path: Path) -> None:
+    flow = romulus.workflow(name="flow")(goes)
+    locked = romulus.App(url_of(tmp_path / "romulus.db"), workflows=[flow], codec=Locked())
+    async with world(tmp_path) as w:
+        first = await w.worker(locked)
+        handle = await w.client.start_by_name("flow", {"kind": "r"}, id="r")
+        held = await w.until("r", RunStatus.HELD)
+        assert "no key" in (held.hold_reason or "")
+        await w.stop(first)
+        await w.worker(app_of(tmp_path, goes))
+        await handle.release()
+        await w.client.send_event("go", correlation_id="r")
+
+        assert await handle.result(timeout=20) == "r"
+
+
 async def status(w: World, run_id: str) -> RunStatus:
     return RunStatus((await w.client.get(run_id).describe()).status)

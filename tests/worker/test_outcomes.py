@@ -178,6 +178,27 @@ async def test_an_attempt_past_its_timeout_ends_and_counts(tmp_path: Path, workf
     assert CALLS == [1, 2]
 
 
+@romulus.step(timeout=60, retry=Retry(max_attempts=1))
+async def gives_up_by_itself() -> None:
+    await asyncio.sleep(0)
+    raise TimeoutError("the other side is slow")
+
+
+@romulus.workflow
+async def told_which_timeout() -> str:
+    try:
+        await gives_up_by_itself()
+    except TimeoutError as error:
+        return f"{type(error).__name__}: {error}"
+    return "in time"
+
+
+async def test_a_timeout_that_a_body_raises_by_itself_is_not_taken_for_the_steps_own(tmp_path: Path) -> None:
+    async with world(tmp_path, told_which_timeout) as w:
+        await w.worker()
+        assert await (await w.client.start(told_which_timeout)).result(timeout=20) == "TimeoutError: the other side is slow"
+
+
 async def test_a_scope_that_times_out_withdraws_the_step_it_awaits(tmp_path: Path) -> None:
     async with world(tmp_path, races) as w:
         await w.worker()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,32 @@ async def test_arguments_that_are_too_large_are_told_to_the_code(tmp_path: Path,
     async with world(tmp_path, has_it_written, has_a_child, repeats, value_max_bytes=2_000) as here:
         await here.worker()
         assert await (await here.client.start(asks, "x", 5_000)).result(timeout=20) == "too large"
+
+
+@romulus.step
+async def opens() -> Any:
+    OPENED.append(romulus.current_attempt().number)
+    return object()
+
+
+@romulus.workflow
+async def needs_it_open() -> str:
+    try:
+        await opens()
+    except romulus.SerializationError:
+        return "cannot be stored"
+    return "opened"
+
+
+OPENED: list[int] = []
+
+
+async def test_what_a_step_returns_and_cannot_be_stored_fails_it_at_once(tmp_path: Path) -> None:
+    OPENED.clear()
+    async with world(tmp_path, needs_it_open) as here:
+        await here.worker()
+        assert await (await here.client.start(needs_it_open)).result(timeout=20) == "cannot be stored"
+    assert OPENED == [1]
 
 
 async def test_a_result_that_is_too_large_fails_the_run(tmp_path: Path) -> None:
