@@ -335,6 +335,17 @@ async def test_runs_held_for_their_code_are_tried_again_by_code_they_have_not_ex
     assert (record.run.id, record.run.hold_kind, record.run.hold_reason) == ("r0", "", "")
 
 
+async def test_a_run_of_any_priority_that_was_held_for_its_code_is_tried_at_once(store: Store, host: MovableHost, w1: str) -> None:
+    for priority in (-3, 0, 3):
+        await start(store, f"of {priority}", priority=priority)
+    held = [advance(each, change=Change.HOLD, status=HELD, hold=(HoldKind.CODE, "why")) for each in (await claim(store)).records]
+    assert await store.apply(held) == [Verdict.APPLIED] * 3
+
+    assert await store.reopen_held("default", [("order", "1", "3.11:new")], PENDING) == 3
+
+    assert [record.run.priority for record in (await claim(store)).records] == [3, 0, -3]
+
+
 @pytest.mark.parametrize("other", [{"namespace": "elsewhere"}, {"workflow": "refund"}, {"version": "2"}])
 async def test_runs_held_for_their_code_wait_for_their_own_workflow_version_and_namespace(
     store: Store, host: MovableHost, w1: str, other: dict[str, str]

@@ -144,9 +144,15 @@ async def test_a_listing_says_who_is_live(store: Store, host: MovableHost) -> No
     (await register(store, host, "live")).close()
     (await register(store, host, "stopping")).close()
     (await register(store, host, "gone", pid_start="1")).close()
+    (await register(store, host, "marked")).close()
+    (await register(store, host, "left")).close()
     await store.mark_stopping("stopping")
+    await store.mark_dead("marked")
+    await store.deregister("left")
 
-    assert {w.id: w.status for w in await store.workers("default")} == {"live": "live", "stopping": "stopping", "gone": "dead"}
+    assert {w.id: w.status for w in await store.workers("default")} == {
+        "live": "live", "stopping": "stopping", "gone": "dead", "marked": "dead",
+    }  # fmt: skip
     assert await store.workers("other") == []
 
 
