@@ -25,15 +25,17 @@ async def ended(link: Link, run_id: str, limit: int | None, raise_on_hold: bool)
         RunHeld, RunNotFound; TimeoutError: it has not ended within *limit*.
     """
     seen: list[RunStatus] = []
+    if limit is None:
+        return await _until_ended(link, run_id, raise_on_hold, seen)
     try:
-        async with asyncio.timeout(None if limit is None else limit / 1_000_000):
+        async with asyncio.timeout(limit / 1_000_000):
             return await _until_ended(link, run_id, raise_on_hold, seen)
     except TimeoutError:
         run = await _looked_again(link, run_id)
         if run is not None and run.status in TERMINAL:
             return await link.record(run_id)
         stands = _standing(seen[-1] if seen else None) if run is None else _standing(run.status, run.hold_reason)
-        raise TimeoutError(f"run {run_id!r} has not ended within {(limit or 0) / 1_000_000:g} s, it {stands}") from None
+        raise TimeoutError(f"run {run_id!r} has not ended within {limit / 1_000_000:g} s, it {stands}") from None
 
 
 async def snapshots(link: Link, run_id: str) -> AsyncIterator[Record]:
