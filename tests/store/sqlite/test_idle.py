@@ -39,7 +39,7 @@ LOOKS: dict[str, Callable[[Store], Awaitable[Any]]] = {
 
 async def with_what_is_not_for_it(store: Store, host: MovableHost) -> Record:
     """Fill a store with what "w1" has nothing to do with now; return a run that is parked, with work that is due later."""
-    (await register(store, host, "dead")).close()
+    (await register(store, host, "dead", boot="before")).close()
     await store.mark_dead("dead")
     await store.send([event("e1")])
     await store.match(100)
