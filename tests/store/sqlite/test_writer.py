@@ -130,6 +130,13 @@ async def test_work_whose_caller_was_cancelled_before_it_began_is_not_done(write
     assert done == []
 
 
+async def test_nobody_glances_at_a_connection_that_is_in_use(writer: Writer) -> None:
+    release = await writer.hold()
+    assert writer.glance(lambda _: 7) is None
+    release()
+    assert writer.glance(lambda session: session.patience.limit + 7) == 7, "a glance waits for no lock"
+
+
 async def test_releasing_twice_lets_one_in(writer: Writer) -> None:
     release = await writer.hold()
     second = asyncio.ensure_future(writer.hold())
@@ -137,7 +144,9 @@ async def test_releasing_twice_lets_one_in(writer: Writer) -> None:
     await asyncio.sleep(0)
     release()
     release()
-    (await second)()
+    give_back = await second
+    assert not third.done()
+    give_back()
     (await third)()
 
 
