@@ -136,7 +136,7 @@ def _after_loss(driver: RunDriver, record: Record, command: Command, armed: Arme
 
 def parse_armed(text: str) -> list[Armed]:
     """Return the attempts that a run row lists."""
-    return [Armed(*fields) for fields in json.loads(text)] if text else []
+    return [Armed(*fields) for fields in json.loads(text)] if len(text) > len("[]") else []
 
 
 def _asked(driver: RunDriver, seq: int, digest: str) -> Command | None:

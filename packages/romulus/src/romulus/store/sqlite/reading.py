@@ -35,8 +35,12 @@ def run(session: Session, namespace: str, run_id: str) -> Run | None:
 
 def statuses(session: Session, namespace: str, run_ids: Sequence[str]) -> dict[str, RunStatus]:
     """Return the status of each of these runs that is there."""
-    sql = "SELECT r.id, r.status FROM json_each(?2) n CROSS JOIN runs r ON r.namespace = ?1 AND r.id = n.value"
-    return {run_id: RunStatus(status) for run_id, status in session.run("read.statuses", sql, (namespace, json.dumps(run_ids)))}
+    if len(run_ids) == 1:
+        found = session.run("read.status", "SELECT r.id, r.status FROM runs r WHERE r.namespace = ? AND r.id = ?", (namespace, *run_ids))
+    else:
+        sql = "SELECT r.id, r.status FROM json_each(?2) n CROSS JOIN runs r ON r.namespace = ?1 AND r.id = n.value"
+        found = session.run("read.statuses", sql, (namespace, json.dumps(run_ids)))
+    return {run_id: RunStatus(status) for run_id, status in found}
 
 
 def record(session: Session, namespace: str, run_id: str) -> Record | None:
