@@ -208,7 +208,10 @@ async def test_an_event_that_the_codec_cannot_decode_now_is_not_taken_as_bad(tmp
         await w.client.send_event("go", "now", correlation_id="c", event_id="e")
         held = await w.until("r", "held")
         assert held.hold_reason is not None
-        assert held.hold_reason.startswith("event 'e' cannot be decoded: the App's codec raised OSError: the key service is away")
+        assert held.hold_reason == (
+            "event 'e' cannot be decoded: the App's codec raised OSError: the key service is away; "
+            "mend the codec or what it depends on, then `romulus runs release`"
+        )
 
         Moody.locked = False
         assert [event.state for event in await w.client.events()] == ["matched"]

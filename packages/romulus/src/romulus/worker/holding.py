@@ -29,6 +29,8 @@ def why(driver: RunDriver, error: BaseException) -> tuple[HoldKind, str]:
         return HoldKind.HUNG, (
             f"workflow code did not give control back within {seconds:g} s; move the work into a step, then `romulus runs release`"
         )
+    if isinstance(error, Undecodable) and not driver.engine.registry.vault.works():
+        return HoldKind.CODE, f"{error}; mend the codec or what it depends on, then `romulus runs release`"
     return HoldKind.CODE, f"{error}; it goes on by itself when a worker with fitting code starts"
 
 
