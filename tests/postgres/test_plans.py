@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from romulus.core.transition import Closing
 from romulus.store.postgres import PostgresStore, looking
+from romulus.store.postgres import store as store_module
 from romulus.store.postgres.session import OwnSession
+from tests.postgres.kit import opened, settled
 from tests.postgres.server import Database
-from tests.postgres.test_floors import CLAIMED, pages, session
-from tests.store.kit import request, start
+from tests.postgres.test_floors import CLAIMED, FLUSH, pages, session
+from tests.store.kit import MovableHost, advance, again, claim, claimed, close, event, park, register, request, start, succeed, wait
 
 __all__ = ["session"]
 
@@ -52,3 +55,65 @@ async def test_runs_that_were_queued_since_the_statistics_were_made_are_not_look
 
     assert await pages(session, lambda s: looking.look(s, request(), 10, seen.queues, seen.lists)) < 100
     assert await pages(session, lambda s: looking.look(s, request(alone=True), 10, None, seen.lists)) < 100
+
+
+MANY = 20_000
+PARKED = f"""INSERT INTO romulus.runs (key, revision, fence, last_transition, created_at, updated_at, generation, position, cancel_seq,
+    losses, lane, priority, depth, namespace, id, workflow, version, status, cancel_reason, armed, digest, excluded, hold_kind, hold_reason,
+    attributes) SELECT 1000000 + n, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 'default', 'p' || n, 'order', '1', 'waiting', '', '[]', '', '', '',
+    '', '{{}}' FROM generate_series(1, {MANY}) n;
+    INSERT INTO romulus.waits (run, seq, namespace, name, correlation_id, shared, include_late, opened_at, event) SELECT 1000000 + n, 1,
+    'default', 'paid', 'c' || n, false, false, 1, CASE WHEN n % 2 = 0 THEN n + 1000000 END FROM generate_series(1, {MANY}) n;
+    INSERT INTO romulus.events (arrival, received_at, namespace, id, name, correlation_id, digest, payload) SELECT n + 1000000, 1,
+    'default', 'p' || n, 'paid', 'c' || n, '', '1' FROM generate_series(1, {MANY}) n;
+    INSERT INTO romulus.children (child, parent, generation, seq, on_close) SELECT n, n, 1, 1, 'cancel' FROM generate_series(1, {MANY}) n"""
+UNTOUCHED = """DO $$ DECLARE name text; BEGIN FOR name IN SELECT relname FROM pg_class WHERE relnamespace = 'romulus'::regnamespace
+    AND relkind = 'r' LOOP EXECUTE format('ALTER TABLE romulus.%I SET (autovacuum_enabled = false)', name); END LOOP; END $$"""
+READ = (
+    "SELECT sum(coalesce(heap_blks_read + heap_blks_hit, 0) + coalesce(idx_blks_read + idx_blks_hit, 0)) FROM pg_statio_user_tables "
+    "WHERE schemaname = 'romulus'"
+)
+
+
+async def test_an_events_path_that_was_planned_in_a_new_database_reads_few_pages_beside_many_parked_runs(
+    database: Database, host: MovableHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plans are kept for as long as nobody makes statistics: on the day of an outage that is long enough."""
+    monkeypatch.setattr(store_module, "CONNECTIONS", 1)
+    database.execute(UNTOUCHED)
+    async with opened(database.url, host) as store:
+        (await register(store, host)).close()
+        for name in ("first", "second"):
+            await event_to_its_run(store, host, name)
+        before = await pages_read(store, database)
+        await event_to_its_run(store, host, "third")
+        few = await pages_read(store, database) - before
+        database.execute(PARKED)
+        before = await pages_read(store, database)
+        await event_to_its_run(store, host, "fourth")
+        many = await pages_read(store, database) - before
+
+    assert many < few + MANY / 20
+
+
+async def event_to_its_run(store: PostgresStore, host: MovableHost, name: str) -> None:
+    """Let a run get an event while it is claimed, and one by which it is claimed."""
+    record = await claimed(store, host, name, name)
+    await store.apply([advance(record, opens=[wait(1, correlation_id=name), wait(2, correlation_id=f"{name} parked")])])
+    await settled(store)
+    await store.send([event(name, correlation_id=name)])
+    await settled(store)
+    (record,) = await store.pulse(name)
+    (taken, _) = record.waits
+    assert taken.deposit is not None
+    await store.apply([park(record, closes=[close(1, Closing.CONSUMED, taken.deposit.event)])])
+    await store.send([event(f"{name} parked", correlation_id=f"{name} parked")])
+    (record,) = (await claim(store, match_max=10)).records
+    await store.apply([succeed(await again(store, record))])
+
+
+async def pages_read(store: PostgresStore, database: Database) -> int:
+    """Return how many pages have been touched so far, as the server counts them."""
+    await store._pool.rows("test.flush", FLUSH)
+    ((count,),) = database.execute(READ)
+    return int(count)

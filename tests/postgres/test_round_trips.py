@@ -13,8 +13,8 @@ from tests.postgres.server import Database
 
 # What a worker does at its leisure, others are told by, or the client looks at meanwhile.
 BESIDE = (
-    "notify", "listen", "lease", "clock", "read.statuses", "sweep", "worker", "wakes.forgotten", "inbox", "pools", "pool.", "held", "operations",
-    "expire", "owned",
+    "notify", "listen", "lease", "clock", "read.statuses", "sweep", "worker", "wakes.forgotten", "inbox", "pools", "pool.", "held",
+    "operations", "expire", "owned",
 )  # fmt: skip
 statements: list[str] = []
 

@@ -230,6 +230,22 @@ async def test_woken_runs_are_claimed_without_becoming_due_with_what_is_due(
     assert await store.pulse("w1") == []
 
 
+async def test_woken_runs_that_a_worker_may_not_take_are_due_though_it_always_finds_one_to_take(
+    store: PostgresStore, host: MovableHost, database: Database
+) -> None:
+    """A run that lost its claims too often is taken alone, once it is due."""
+    record = await claimed(store, host, "excludes")
+    await store.apply([park(record, opens=[wait(1, correlation_id="excludes-1")], excluded="3.11:here")])
+    names = ("one", "two")
+    await sleeping(store, host, *names)
+    await deposit(store, 1, "excludes")
+    for name in names:
+        await deposit(store, 1, name)
+        assert ids(await claim(store)) == [name]
+
+    assert database.execute("SELECT queue_at IS NOT NULL FROM romulus.runs WHERE id = 'excludes'") == [(True,)]
+
+
 async def test_an_event_given_back_after_the_look_goes_before_a_younger_one(
     store: PostgresStore, host: MovableHost, database: Database
 ) -> None:

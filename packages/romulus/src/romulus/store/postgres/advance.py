@@ -69,7 +69,7 @@ OPENED: Final[LiteralString] = (
 )
 
 
-def statement(transitions: Sequence[Transition]) -> tuple[LiteralString, list[list[Any]]]:
+def statement(transitions: Sequence[Transition]) -> tuple[LiteralString, list[list[Any] | str]]:
     """Return the statement that writes *transitions* (of different runs), and its arrays. It answers [store now, IDs of those written]."""
     s = Statement()
     transitions = sorted(transitions, key=lambda t: t.run)

@@ -28,10 +28,10 @@ RISE_MAX: Final = 1000  # prioritised runs that rise to their rank in one claim
 
 
 class Claimed(NamedTuple):
-    """A claim, and whether it has matched events that others may be waiting for."""
+    """A claim, and whether it has left something that it has matched, or seen to be due or woken."""
 
     claims: Claims
-    others: bool
+    left: bool
 
 
 LOCK: Final[LiteralString] = f"SELECT r.key {DUE}"
@@ -61,8 +61,10 @@ RECLAIM: Final[LiteralString] = (
 DOUBTFUL: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE owner = $1 AND updated_at = ANY($2::bigint[]) ORDER BY key FOR UPDATE"
 
 
-async def claim_at_once(pool: Pool, request: ClaimRequest, to: RunStatus, seen: Look, times: list[int]) -> Claims | None:
+async def claim_at_once(pool: Pool, request: ClaimRequest, to: RunStatus, seen: Look, times: list[int]) -> Claimed | None:
     """Claim all that *seen* says is due with one statement, its own commit; None: nothing was claimed, `claim` does it.
+
+    What it leaves is for `claim`, which makes due what is woken and may not be taken here.
 
     *times*: as of `claim`.
     """
@@ -76,7 +78,7 @@ async def claim_at_once(pool: Pool, request: ClaimRequest, to: RunStatus, seen: 
         ((queue, _),) = seen.ready.items()
         records = await pool.statement(lambda s: take_queue(s, request, to, seen, queue, due))
         more = len(records) < due
-    return claims(records, seen, seen.now if more else seen.later) if records else None
+    return Claimed(claims(records, seen, seen.now if more else seen.later), more) if records else None
 
 
 async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Look, doubtful: Sequence[int], times: list[int]) -> Claimed:
@@ -107,7 +109,7 @@ async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Lo
     records = [*await _take(session, request, to, seen.now, keys), *taken]
     # A run may have been in the middle of parking: it is looked at once more, after this commit.
     found = claims(records, seen, seen.now if left else seen.later, unmatched=bool(full or matched - woken))
-    return Claimed(found, others=full or not matched <= {record.run.key for record in records})
+    return Claimed(found, full or not matched <= {record.run.key for record in records})
 
 
 def claims(records: Sequence[Record], seen: Look, due: int | None, *, unmatched: bool = False) -> Claims:

@@ -57,14 +57,15 @@ SELECT DISTINCT namespace, name, correlation_id, event FROM back b WHERE NOT EXI
     AND NOT EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = b.event AND d.how <> 'late') ON CONFLICT DO NOTHING
 """
 # Oldest with oldest, up to `PAIRS_MAX` of each queue; a queue is odd when a shared wait or an event that came too late is in it. One that
-# was given an event back is left: that may be its oldest.
+# was given an event back is left: that may be its oldest. By an expression, a wait can be reached by its key alone: where statistics said
+# that hardly any is open, the index of open ones was read from end to end.
 PAIR: Final[LiteralString] = f"""
 WITH w AS MATERIALIZED (SELECT q.*, x.run, x.seq, x.shared, row_number() OVER (PARTITION BY q.namespace, q.name, q.correlation_id
         ORDER BY x.key) AS n FROM {QUEUES} CROSS JOIN LATERAL (SELECT w.key, w.run, w.seq, w.shared FROM romulus.waits w
         WHERE w.namespace = q.namespace AND w.name = q.name AND w.correlation_id = q.correlation_id AND w.event IS NULL
         ORDER BY w.key LIMIT 100) x),
 e AS MATERIALIZED (SELECT q.*, x.arrival, row_number() OVER (PARTITION BY q.namespace, q.name, q.correlation_id
-        ORDER BY x.arrival) AS n, EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = x.arrival) AS before
+        ORDER BY x.arrival) AS n, EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = x.arrival OFFSET 0) AS before
         FROM {QUEUES} CROSS JOIN LATERAL (SELECT u.arrival FROM romulus.unmatched u WHERE u.namespace = q.namespace AND u.name = q.name
         AND u.correlation_id = q.correlation_id ORDER BY u.arrival LIMIT 100) x),
 back AS MATERIALIZED (SELECT DISTINCT q.* FROM {QUEUES} JOIN romulus.to_match t ON t.namespace = q.namespace AND t.name = q.name
@@ -75,8 +76,8 @@ pairs AS MATERIALIZED (SELECT w.*, e.arrival FROM w JOIN e USING (namespace, nam
 plain AS MATERIALIZED (SELECT * FROM pairs b WHERE NOT EXISTS (SELECT 1 FROM (SELECT * FROM odd UNION ALL SELECT * FROM back) o
     WHERE o.namespace = b.namespace AND o.name = b.name AND o.correlation_id = b.correlation_id)),
 locked AS MATERIALIZED (SELECT x.run, x.seq, p.arrival FROM plain p JOIN romulus.waits x ON x.run = p.run AND x.seq = p.seq
-    WHERE x.event IS NULL ORDER BY x.run, x.seq FOR UPDATE OF x),
-matched AS (UPDATE romulus.waits x SET event = l.arrival FROM locked l WHERE x.run = l.run AND x.seq = l.seq AND x.event IS NULL
+    WHERE (x.event + 0) IS NULL ORDER BY x.run, x.seq FOR UPDATE OF x),
+matched AS (UPDATE romulus.waits x SET event = l.arrival FROM locked l WHERE x.run = l.run AND x.seq = l.seq AND (x.event + 0) IS NULL
     RETURNING x.run, x.event, x.namespace, x.name, x.correlation_id),
 taken AS (DELETE FROM romulus.unmatched u USING matched m WHERE u.namespace = m.namespace AND u.name = m.name
     AND u.correlation_id = m.correlation_id AND u.arrival = m.event),
@@ -97,8 +98,8 @@ OFFERED: Final[LiteralString] = (
 )
 GIVE: Final[LiteralString] = """
 WITH locked AS MATERIALIZED (SELECT w.run, w.seq FROM unnest($1::bigint[], $2::integer[]) t (run, seq)
-    JOIN romulus.waits w ON w.run = t.run AND w.seq = t.seq WHERE w.event IS NULL ORDER BY w.run, w.seq FOR UPDATE OF w),
-matched AS (UPDATE romulus.waits w SET event = $3 FROM locked l WHERE w.run = l.run AND w.seq = l.seq AND w.event IS NULL
+    JOIN romulus.waits w ON w.run = t.run AND w.seq = t.seq WHERE (w.event + 0) IS NULL ORDER BY w.run, w.seq FOR UPDATE OF w),
+matched AS (UPDATE romulus.waits w SET event = $3 FROM locked l WHERE w.run = l.run AND w.seq = l.seq AND (w.event + 0) IS NULL
     RETURNING w.run, w.seq, w.namespace, w.name, w.correlation_id),
 taken AS (DELETE FROM romulus.unmatched u USING (SELECT DISTINCT namespace, name, correlation_id FROM matched) m
     WHERE u.namespace = m.namespace AND u.name = m.name AND u.correlation_id = m.correlation_id AND u.arrival = $3),

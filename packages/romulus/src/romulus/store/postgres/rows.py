@@ -3,7 +3,7 @@
 # ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.core.machine import RunStatus
@@ -32,16 +32,18 @@ WORKER: Final[LiteralString] = (
     "id, namespace, name, host, boot, pid, pid_start, pid_namespace, workflows, pools, operations, concurrency, "
     "started_at, renewed_at, lease_until, dead, stopping"
 )
+# What is joined is reached by its own key, whatever statistics say (OFFSET 0).
 # The messages of a run `r`: what a child told belongs to the command of the current generation that has it, or waits for one.
 MAIL: Final[LiteralString] = (
-    "FROM romulus.inbox i LEFT JOIN romulus.children c ON c.child = i.child AND c.parent = r.key AND c.generation = r.generation "
-    "WHERE i.run = r.key AND (i.child IS NULL OR c.child IS NOT NULL)"
+    "FROM romulus.inbox i LEFT JOIN LATERAL (SELECT * FROM romulus.children WHERE child = i.child AND (parent + 0) = r.key "
+    "AND generation = r.generation OFFSET 0) c ON true WHERE i.run = r.key AND (i.child IS NULL OR c.child IS NOT NULL)"
 )
 RECORD: Final[LiteralString] = (
     f"{RUN}, {GENERATION}, ARRAY(SELECT ROW(a.seq, a.digest, a.number, a.failures, a.losses, a.due, a.error, a.heartbeat, a.name) "
     "FROM romulus.attempts a WHERE a.run = r.key AND a.generation = r.generation ORDER BY a.seq), "
     "ARRAY(SELECT ROW(w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.include_late, e.arrival, e.id, e.name, e.correlation_id, "
-    "e.payload, e.received_at) FROM romulus.waits w LEFT JOIN romulus.events e ON e.arrival = w.event WHERE w.run = r.key ORDER BY w.seq), "
+    "e.payload, e.received_at) FROM romulus.waits w LEFT JOIN LATERAL (SELECT * FROM romulus.events WHERE arrival = w.event OFFSET 0) e "
+    "ON true WHERE w.run = r.key ORDER BY w.seq), "
     f"ARRAY(SELECT ROW(i.key, i.about, coalesce(c.seq, i.seq), i.failed, i.body, i.info) {MAIL} ORDER BY i.key LIMIT 500), "
     "EXISTS (SELECT 1 FROM romulus.children c WHERE c.parent = r.key AND c.generation = r.generation), "
     "EXISTS (SELECT 1 FROM romulus.operations o WHERE o.run = r.key AND o.generation = r.generation), "
@@ -54,6 +56,11 @@ FROM_RUNS: Final[LiteralString] = "FROM romulus.runs r JOIN romulus.generations 
 def generation_key(run: int, number: int) -> int:
     """Return the key of a generation: it holds its run's, so that whatever has it can find the run's shard."""
     return run << GENERATION_BITS | number
+
+
+def array(values: Iterable[bool | int | None]) -> str:
+    """Return the text of an array, for `$1::text::bigint[]`: the driver takes each element of a list for a container that it asks about."""
+    return "{" + str(list(values))[1:-1].replace("None", "NULL") + "}"
 
 
 def columns(rows: Sequence[Row]) -> list[list[Any]]:

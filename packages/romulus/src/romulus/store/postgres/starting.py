@@ -8,7 +8,7 @@ from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.core.transition import CopyFrom, Created, Existing, NewRun
 
-from .rows import GENERATION, RUN, generation_parts, run_and_generation_of
+from .rows import GENERATION, RUN, array, generation_parts, run_and_generation_of
 from .session import Session
 
 Name: TypeAlias = tuple[str, str]  # namespace, run ID
@@ -17,8 +17,8 @@ Name: TypeAlias = tuple[str, str]  # namespace, run ID
 START: Final[LiteralString] = """
 WITH c AS MATERIALIZED (SELECT romulus.clock() AS now),
 t AS MATERIALIZED (SELECT nextval('romulus.run_keys') AS key, n.* FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[],
-    $6::bigint[], $7::bigint[], $8::integer[], $9::text[], $10::bigint[], $11::bytea[], $12::bytea[], $13::text[], $14::bigint[],
-    $15::bigint[], $16::integer[], $17::integer[], $18::integer[])
+    $6::text::bigint[], $7::text::bigint[], $8::text::integer[], $9::text[], $10::text::bigint[], $11::bytea[], $12::bytea[], $13::text[],
+    $14::text::bigint[], $15::text::bigint[], $16::text::integer[], $17::text::integer[], $18::text::integer[])
     AS n (namespace, id, workflow, version, status, wake_at, delay, priority, attributes, started_at, input, input_digest, seeds, timeout,
     copy_run, copy_generation, copy_below, depth)),
 d AS MATERIALIZED (SELECT t.*, CASE WHEN t.delay IS NOT NULL THEN c.now + t.delay WHEN t.wake_at = 0 THEN c.now ELSE t.wake_at END AS due,
@@ -40,6 +40,7 @@ copied AS (INSERT INTO romulus.journal (run, generation, position, kind, seq, na
     ON j.run = t.copy_run AND j.generation = t.copy_generation AND j.position < t.copy_below)
 SELECT t.key FROM t JOIN created USING (key) ORDER BY t.key
 """
+NUMBERS: Final = frozenset({5, 6, 7, 9, 13, 14, 15, 16, 17})  # of the columns
 DOUBTED: Final[LiteralString] = (
     "INSERT INTO romulus.doubts (run, since, restored_at) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[])"
 )
@@ -73,7 +74,8 @@ def _name(run: NewRun) -> Name:
 
 async def create(session: Session, runs: Sequence[NewRun]) -> dict[Name, int]:
     """Insert those of *runs* whose names are free and return their keys."""
-    created = await session.rows("start.runs", START, *_columns([_row(run) for run in runs]))
+    columns = _columns([_row(run) for run in runs])
+    created = await session.rows("start.runs", START, *(array(column) if n in NUMBERS else column for n, column in enumerate(columns)))
     if len(created) == len(runs):
         keys = {_name(run): key for run, (key,) in zip(runs, created, strict=True)}
     else:

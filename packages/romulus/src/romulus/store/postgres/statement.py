@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final, LiteralString
 
+from .rows import array
+
 # Written out, so that every statement stays a text of the source code and nothing else.
 PLACES: Final = (
     "$1 $2 $3 $4 $5 $6 $7 $8 $9 $10 $11 $12 $13 $14 $15 $16 $17 $18 $19 $20 $21 $22 $23 $24 $25 $26 $27 $28 $29 $30 $31 $32 $33 $34 $35 "
@@ -20,12 +22,12 @@ class Statement:
 
     def __init__(self) -> None:
         self._parts: list[LiteralString] = ["c AS MATERIALIZED (SELECT romulus.clock() AS now)"]
-        self.args: list[list[Any]] = []
+        self.args: list[list[Any] | str] = []
 
     def rows(self, columns: LiteralString, rows: Sequence[Sequence[Any]]) -> LiteralString:
         """Return the source that yields *rows*; *columns* is "name type, name type, …"."""
-        source = _source(columns, len(self.args))
-        self.args += [list(column) for column in zip(*rows, strict=True)]
+        source, as_text = _source(columns, len(self.args))
+        self.args += [array(column) if text else list(column) for text, column in zip(as_text, zip(*rows, strict=True), strict=True)]
         return source
 
     def part(self, sql: LiteralString) -> None:
@@ -39,8 +41,11 @@ class Statement:
 
 
 @cache
-def _source(columns: LiteralString, first: int) -> LiteralString:
+def _source(columns: LiteralString, first: int) -> tuple[LiteralString, list[bool]]:
+    """Return the source whose arrays begin at parameter *first*, and of each whether it is given as a text."""
     pairs = [pair.strip().split(" ") for pair in columns.split(",")]
-    arrays: LiteralString = ", ".join([f"{PLACES[first + n]}::{kind}[]" for n, (_, kind) in enumerate(pairs)])
+    as_text = [kind not in ("text", "bytea") for _, kind in pairs]
+    given: list[LiteralString] = ["::text" if text else "" for text in as_text]
+    arrays: LiteralString = ", ".join([f"{PLACES[first + n]}{given[n]}::{kind}[]" for n, (_, kind) in enumerate(pairs)])
     names: LiteralString = ", ".join([name for name, _ in pairs])
-    return f"(SELECT * FROM unnest({arrays}) AS u ({names}))"
+    return f"(SELECT * FROM unnest({arrays}) AS u ({names}))", as_text

@@ -106,6 +106,7 @@ class PostgresStore:
         self._forgotten, self._unread, self._over = Paced[int](host), Paced[int](host), Paced[int](host)
         self._warned = False
         self._doubts: dict[str, list[tuple[int, int]]] = {}  # owner: (kept until, store time) of claims whose commit got no answer
+        self._left: set[str] = set()  # owners whose last claim was one statement and has left something
         self._missed: set[str] = set()  # owners some of whose wakes were taken in a commit that got no answer
 
     # ---- life ------------------------------------------------------------------------------
@@ -482,16 +483,20 @@ class PostgresStore:
     async def _claim(self, request: ClaimRequest, to: RunStatus, seen: looking.Look, doubts: list[int]) -> Claims:
         times: list[int] = []
         try:
-            claims = None if doubts else await claiming.claim_at_once(self._pool, request, to, seen, times)
-            if claims is not None:
-                return claims
+            if not doubts and request.owner not in self._left:
+                claimed = await claiming.claim_at_once(self._pool, request, to, seen, times)
+                if claimed is not None:
+                    if claimed.left:
+                        self._left.add(request.owner)
+                    return claimed.claims
             locks = matching.locks(seen.queued)
             claimed = await self._pool.write(lambda s: claiming.claim(s, request, to, seen, doubts, times), locks)
+            self._left.discard(request.owner)
         except CommitUnknown as error:
             until = self._host.monotonic() + DOUBT_KEPT
             self._doubts.setdefault(request.owner, []).extend((until, time) for time in times)
             raise StoreUnavailable(str(error)) from error
-        if claimed.others:
+        if seen.queued and claimed.left:
             self._notifier.soon()  # what was matched may be another worker's to wake or to claim
         return claimed.claims
 

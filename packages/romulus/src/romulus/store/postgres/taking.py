@@ -39,20 +39,25 @@ def live(owner: LiteralString) -> LiteralString:
     return f"EXISTS (SELECT 1 FROM romulus.workers k WHERE k.id = {owner} AND NOT k.dead)"
 
 
-SAME: Final[LiteralString] = "r.key = l.key AND r.ctid = l.at AND g.run = r.key AND g.number = r.generation"
+# Of what has been locked, the version that is seen; its generation is reached by its key, whatever statistics say (OFFSET 0).
+SAME: Final[LiteralString] = (
+    "FROM l CROSS JOIN LATERAL (SELECT * FROM romulus.generations WHERE run = l.key AND number = l.generation OFFSET 0) g "
+    "WHERE r.key = l.key AND r.ctid = l.at"
+)
+LOCKED: Final[LiteralString] = "l AS MATERIALIZED (SELECT r.key, r.ctid AS at, r.generation"
 QUEUE: Final[LiteralString] = (
-    f"WITH l AS MATERIALIZED (SELECT r.key, r.ctid AS at, r.queue_at {DUE}) "
-    f"UPDATE romulus.runs r SET {claimed('$12', '$9', '$13')} FROM l, romulus.generations g WHERE {SAME} AND {live('$12')} "
+    f"WITH {LOCKED}, r.queue_at {DUE}) "
+    f"UPDATE romulus.runs r SET {claimed('$12', '$9', '$13')} {SAME} AND {live('$12')} "
     f"RETURNING {RECORD}, l.queue_at"
 )
 LOWEST: Final[LiteralString] = lowest("wakes", "$11", "$12", "$13")
 WOKEN: Final[LiteralString] = (
     f"WITH w AS MATERIALIZED (SELECT run FROM romulus.wakes WHERE key >= {LOWEST} ORDER BY key LIMIT {MANY}), "
-    "l AS MATERIALIZED (SELECT r.key, r.ctid AS at, r.status = 'waiting' AND r.namespace = $1 AND r.digest <> ALL($2::text[]) "
+    f"{LOCKED}, r.status = 'waiting' AND r.namespace = $1 AND r.digest <> ALL($2::text[]) "
     "AND r.losses < $3 AND EXISTS (SELECT 1 FROM unnest($5::text[], $6::text[], $7::text[]) s (workflow, version, digest) "
     f"WHERE r.workflow = s.workflow AND r.version = s.version AND {FITS}) AS fits FROM romulus.runs r "
     "WHERE r.key = ANY(ARRAY(SELECT run FROM w)) AND r.owner IS NULL ORDER BY r.key LIMIT $4 FOR UPDATE OF r SKIP LOCKED), "
-    f"taken AS (UPDATE romulus.runs r SET {claimed('$9', '$8', '$10')} FROM l, romulus.generations g WHERE l.fits AND {SAME} "
+    f"taken AS (UPDATE romulus.runs r SET {claimed('$9', '$8', '$10')} {SAME} AND l.fits "
     f"AND {live('$9')} RETURNING {RECORD}), "
     f"gone AS (DELETE FROM romulus.wakes w USING taken t WHERE w.key >= {LOWEST} AND w.run = t.key) "
     "SELECT (SELECT count(*) FROM w), (SELECT count(*) FROM l), t.* FROM (SELECT 1) one LEFT JOIN taken t ON true"

@@ -14,10 +14,11 @@ AT_ONCE: Final[LiteralString] = (
     "wake_at = least(r.wake_at, c.now), lane = CASE r.priority WHEN 0 THEN 0 ELSE 1 END, "
     "queue_at = least(r.wake_at, c.now) - r.priority::bigint * 10000000, queued_by = romulus.xid()"
 )
+# Runs are reached by their wakes, and below what belongs to them by its key, whatever statistics say.
 # Rows that somebody else has locked are left: their wakes stay, and whoever comes next sees what became of them.
 SLEEPING: Final[LiteralString] = (
-    "SELECT r.key FROM romulus.runs r WHERE r.owner IS NULL AND r.key IN (SELECT run FROM romulus.wakes WHERE key >= "
-    f"{lowest('wakes', '$1', '$2', '$3')}) ORDER BY r.key "
+    "SELECT r.key FROM romulus.runs r WHERE r.owner IS NULL AND r.key = ANY(ARRAY(SELECT run FROM romulus.wakes WHERE key >= "
+    f"{lowest('wakes', '$1', '$2', '$3')})) ORDER BY r.key "
     "FOR UPDATE OF r SKIP LOCKED"
 )
 # The rows are locked: every deposit whose wake is deleted here was committed before, and the run's next record shows it. Every run is
@@ -29,23 +30,24 @@ WAKE: Final[LiteralString] = (
     f"DELETE FROM romulus.wakes w WHERE w.key >= {lowest('wakes', '$2', '$3', '$4')} AND w.run = ANY($1::bigint[])"
 )
 DEALT: Final[LiteralString] = (
-    f"(EXISTS (SELECT 1 FROM romulus.waits w WHERE w.run = r.key AND w.event IS NOT NULL) OR EXISTS (SELECT 1 {MAIL})) "
+    "(EXISTS (SELECT 1 FROM romulus.waits w WHERE w.run = r.key AND (w.event + 0) IS NOT NULL OFFSET 0) "
+    f"OR EXISTS (SELECT 1 {MAIL} OFFSET 0)) "
     "AND r.owner IS NULL AND r.status = 'waiting' "
     "AND (r.wake_at IS NULL OR r.wake_at > (SELECT romulus.clock()))"
 )
 WAKE_DEALT: Final[LiteralString] = (
     "WITH c AS MATERIALIZED (SELECT romulus.clock() AS now) "
-    f"UPDATE romulus.runs r SET {AT_ONCE} FROM c WHERE r.key IN (SELECT r.key FROM romulus.runs r WHERE r.key = "
+    f"UPDATE romulus.runs r SET {AT_ONCE} FROM c WHERE r.key = ANY(ARRAY(SELECT r.key FROM romulus.runs r WHERE r.key = "
     f"ANY($1::bigint[]) AND {DEALT} "
-    "ORDER BY r.key FOR UPDATE SKIP LOCKED)"
+    "ORDER BY r.key FOR UPDATE SKIP LOCKED))"
 )
 FORGOTTEN: Final[LiteralString] = (
     "SELECT r.key FROM (SELECT run FROM romulus.waits WHERE event IS NOT NULL UNION SELECT run FROM romulus.inbox) d "
     f"JOIN romulus.runs r ON r.key = d.run WHERE {DEALT} LIMIT $1"
 )
 TAKE: Final[LiteralString] = (
-    f"DELETE FROM romulus.wakes w USING romulus.runs r WHERE w.key >= {lowest('wakes', '$2', '$3', '$4')} AND r.key = w.run "
-    "AND (r.owner || '') = $1 RETURNING w.run"
+    f"DELETE FROM romulus.wakes w WHERE w.key >= {lowest('wakes', '$2', '$3', '$4')} "
+    "AND (SELECT r.owner FROM romulus.runs r WHERE r.key = w.run) = $1 RETURNING w.run"
 )
 OWNED: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE owner = $1"
 
