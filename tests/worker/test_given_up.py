@@ -196,6 +196,22 @@ async def test_what_the_code_gave_up_where_only_outcomes_were_recorded_is_given_
         assert await handle.result(timeout=20) == "abd"
 
 
+@pytest.mark.parametrize("kind", OPEN)
+async def test_what_the_code_gives_up_is_given_up_in_the_record_with_the_outcome_that_made_it(tmp_path: Path, kind: str) -> None:
+    query, _, given_up = OPEN[kind]
+    async with world(tmp_path, lets_go, sleeps) as w:
+        await w.worker()
+        handle = await w.client.start(lets_go.options(id="r"), kind)
+        await begun("a", "d")
+        await recorded(w, kind)
+        GATES["a"].set()
+        await begun("b")
+        await eventually(lambda: w.rows(query) == [(given_up,)])
+        GATES["b"].set()
+        GATES["d"].set()
+        assert await handle.result(timeout=20) == "abd"
+
+
 async def recorded(w: World, kind: str) -> None:
     """Wait until the record has what runs beside `a`."""
     about = {"armed": "SELECT 1 FROM operations WHERE state = 'armed'", "child": "SELECT 1 FROM runs WHERE status = 'waiting'"}
@@ -265,6 +281,30 @@ async def test_an_operation_armed_by_a_commit_that_a_stop_overtakes_is_queued_ag
 async def repeatable() -> str:
     CALLS.append(("repeatable", romulus.current_attempt().number))
     return "done"
+
+
+@romulus.workflow
+async def repeats_after_a() -> str:
+    return await a() + await repeatable()
+
+
+async def test_a_step_armed_by_a_commit_that_a_stop_overtakes_has_not_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with world(tmp_path, repeats_after_a) as w:
+        worker = await w.worker()
+        between = Between(worker, monkeypatch, never)
+        handle = await w.client.start(repeats_after_a)
+        await begun("a")
+        GATES["a"].set()
+        await eventually(lambda: between.waits == 1)
+        stopping = asyncio.ensure_future(w.stop(worker))
+        await eventually(lambda: worker.stopping)
+        GATES["store"].set()
+        await stopping
+        assert w.rows("SELECT count(*) FROM attempts") == [(0,)]
+
+        await w.worker()
+        assert await handle.result(timeout=20) == "adone"
+    assert CALLS == [("a", 1), ("repeatable", 1)]
 
 
 @romulus.workflow

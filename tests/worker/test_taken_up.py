@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 import romulus
 from romulus import NotSent, Operation, Retry
 from romulus.core.machine import RunStatus
-from tests.worker.gates import CALLS, GATE, fresh, gated
+from tests.worker.gates import CALLS, GATE, fresh, gated, noted
 from tests.worker.rig import World, eventually, world
 
 clear = fresh
@@ -132,6 +134,31 @@ async def test_an_operation_that_may_have_been_sent_is_not_sent_again_for_what_n
         assert await handle.result(timeout=20) == "found"
         assert w.rows("SELECT count(*) FROM attempts") == [(0,)]
     assert SENT == [1, 2]
+
+
+@romulus.workflow
+async def cleans_up() -> None:
+    try:
+        await romulus.wait_for_event("never")
+    finally:
+        await noted("cleaned")
+        await noted("all of it")
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+async def test_a_cancel_gives_its_time_from_now_on_whenever_the_record_says_the_run_began(tmp_path: Path, hours: int) -> None:
+    async with world(tmp_path, cleans_up) as w:
+        first = await w.worker()
+        handle = await w.client.start(cleans_up)
+        await w.until(handle.id, RunStatus.WAITING)
+        await w.kill(first)
+        with w.database() as database:  # it waits for long, or the store's clock was ahead
+            database.execute(f"UPDATE runs SET started_at = started_at + {hours} * 3600000000")
+        await w.worker()
+        await handle.cancel("enough")
+
+        await w.until(handle.id, RunStatus.CANCELLED, RunStatus.HELD)
+        assert [entry.kind for entry in await handle.history()] == ["cancel", "step", "step"]
 
 
 @romulus.workflow(timeout=3_600)
