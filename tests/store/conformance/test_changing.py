@@ -152,6 +152,7 @@ async def test_continue_as_new_begins_the_next_generation(store: Store, host: Mo
     assert await store.history(anew.generation.key, 0, 10) == []
     first, second = await store.generations(record.run.key)
     assert (first.number, first.ended_at is None, second.number, second.ended_at) == (1, False, 2, None)
+    assert first.started_at == record.run.started_at
     assert len(await store.history(first.key, 0, 10)) == 1
 
 

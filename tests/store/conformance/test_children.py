@@ -354,6 +354,18 @@ async def test_a_message_is_taken_by_the_run_that_was_told_and_the_others_stay(s
     assert [message.seq for message in (await again(store, second)).inbox] == [1, 2]
 
 
+async def test_a_parent_that_parks_is_due_for_its_own_messages_alone(store: Store, host: MovableHost) -> None:
+    first, _ = await two_families(store, host)
+    children = (await claim(store, "owner of r1", serves=SERVES[1:])).records
+    await store.apply([ended(each) for each in children if each.run.id.startswith("r2")])
+    await store.pulse("owner of r2")
+
+    await store.apply([park(first)])
+
+    assert list((await claim(store, "owner of r1")).records) == []
+    assert ((await again(store, first)).run.wake_at, (await row(store, "r2")).owner) == (None, "owner of r2")
+
+
 async def test_a_parent_learns_who_has_the_id_and_takes_over_no_child_of_another(store: Store, host: MovableHost) -> None:
     await store.start([new_run("r2~1", namespace="elsewhere", workflow="far", input_digest=b"\x01" * 16)])
     first, second = await two_families(store, host)

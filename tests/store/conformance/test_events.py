@@ -111,14 +111,15 @@ async def test_an_event_is_consumed_by_the_transition_that_closes_its_wait(store
     assert (await again(store, record)).waits == []
 
 
-async def test_a_transition_that_consumes_an_event_the_wait_does_not_hold_is_refused(store: Store, host: MovableHost) -> None:
+@pytest.mark.parametrize("how", [Closing.CONSUMED, Closing.BAD])
+async def test_a_transition_that_closes_a_wait_with_an_event_it_does_not_hold_is_refused(
+    store: Store, host: MovableHost, how: Closing
+) -> None:
     await store.send([event("e1")])
     record = await matched(store, await waiting(store, host))
     other = await claimed(store, host, "r2", "w2")
 
-    verdicts = await store.apply(
-        [advance(other, entry(0)), advance(record, entry(0), closes=[close(1, Closing.CONSUMED, arrival(record) + 1)])]
-    )
+    verdicts = await store.apply([advance(other, entry(0)), advance(record, entry(0), closes=[close(1, how, arrival(record) + 1)])])
 
     assert verdicts == [Verdict.APPLIED, Verdict.REFUSED]
     assert deposits(await again(store, record)) == ["e1"]
@@ -398,6 +399,36 @@ async def test_a_run_that_parks_after_its_owner_took_the_wake_is_due_at_once(sto
     (woken,) = (await claim(store)).records
 
     assert deposits(woken) == ["e1"]
+
+
+@pytest.mark.parametrize("priority", [-3, 3])
+async def test_a_run_of_any_priority_that_parks_on_an_event_that_has_come_is_due_at_once(
+    store: Store, host: MovableHost, priority: int
+) -> None:
+    (await register(store, host)).close()
+    await start(store, "r1", priority=priority)
+    (record,) = (await claim(store)).records
+    await store.apply([advance(record, opens=[wait()])])
+    await store.send([event("e1")])
+    record = await matched(store, record)
+    await store.pulse("w1")
+    await store.apply([park(record)])
+
+    assert [deposits(found) for found in (await claim(store)).records] == [["e1"]]
+
+
+async def test_a_run_that_parks_is_due_for_what_has_come_for_itself_alone(store: Store, host: MovableHost) -> None:
+    first, second = await waiting(store, host, wait(correlation_id="never")), await waiting(store, host, run_id="r2")
+    await store.send([event("e1")])
+    second = await matched(store, second)
+    await store.pulse(second.run.owner or "")
+
+    await store.apply([park(first)])
+
+    assert await again(store, second) == second
+    assert (await again(store, first)).run.wake_at is None
+    (await register(store, host)).close()
+    assert list((await claim(store)).records) == []
 
 
 async def test_an_owner_takes_the_deposits_of_its_runs_once(store: Store, host: MovableHost) -> None:
