@@ -136,6 +136,35 @@ async def test_an_operation_that_may_have_been_sent_is_not_sent_again_for_what_n
     assert SENT == [1, 2]
 
 
+@romulus.step
+async def counts() -> int:
+    attempt = romulus.current_attempt()
+    CALLS.append(f"{attempt.number} from {attempt.last_heartbeat}")
+    if attempt.number == 1:
+        attempt.heartbeat(7)
+    await GATE.wait()
+    return attempt.number
+
+
+@romulus.workflow
+async def has_it_counted() -> int:
+    return await counts()
+
+
+async def test_an_attempt_goes_on_from_the_last_heartbeat_of_those_that_stops_cut_off(tmp_path: Path) -> None:
+    async with world(tmp_path, has_it_counted) as w:
+        handle = await w.client.start(has_it_counted)
+        for number in (1, 2):
+            worker = await w.worker()
+            await eventually(lambda number=number: len(CALLS) == number)  # type: ignore[misc]
+            await w.stop(worker, grace=0)
+        GATE.set()
+        await w.worker()
+
+        assert await handle.result(timeout=20) == 3
+    assert CALLS == ["1 from None", "2 from 7", "3 from 7"]
+
+
 @romulus.workflow
 async def cleans_up() -> None:
     try:
