@@ -277,6 +277,32 @@ async def test_an_operation_armed_by_a_commit_that_a_stop_overtakes_is_queued_ag
     assert (CALLS, ASKED) == ([("a", 1), ("sent", 1)], [])
 
 
+@romulus.workflow
+async def told_to_go() -> str:
+    event = await romulus.wait_for_event("go", correlation_id="r", type=str)
+    return event.payload
+
+
+async def test_a_run_whose_transition_is_refused_while_the_worker_stops_is_given_back_with_nothing_to_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with world(tmp_path, told_to_go) as w:
+        worker = await w.worker()
+        between = Between(worker, monkeypatch, once_a_transition_has_entries())
+        handle = await w.client.start(told_to_go)
+        await w.until(handle.id, RunStatus.WAITING)
+        await w.client.send_event("go", "gone", correlation_id="r")
+        await eventually(lambda: between.waits == 1)
+        stopping = asyncio.ensure_future(w.stop(worker, grace=60_000_000))
+        await eventually(lambda: worker.stopping)
+        GATES["store"].set()
+        await stopping
+        assert w.rows("SELECT status, owner, losses FROM runs") == [("pending", None, 0)]
+
+        await w.worker()
+        assert await handle.result(timeout=20) == "gone"
+
+
 @romulus.step
 async def repeatable() -> str:
     CALLS.append(("repeatable", romulus.current_attempt().number))
