@@ -20,6 +20,7 @@ from tests.store.kit import (
     claim,
     claimed,
     entry,
+    event,
     park,
     register,
     start,
@@ -144,7 +145,8 @@ async def test_continue_as_new_begins_the_next_generation(store: Store, host: Mo
     assert verdicts == [Verdict.APPLIED]
     assert [r.run.id for r in (await claim(store)).records] == []
     (anew,) = (await claim(store, serves=[("order", "2", "d")])).records
-    assert (anew.run.generation, anew.run.position, anew.run.cancel_seq, anew.run.version) == (2, 0, 0, "2")
+    assert (anew.run.generation, anew.run.position, anew.run.version) == (2, 0, "2")
+    assert (anew.run.cancel_seq, anew.run.cancel_reason) == (0, "")
     assert (anew.generation.input, anew.generation.seeds) == (b'{"n":2}', '[[0,"bb"]]')
     assert anew.run.started_at != record.run.started_at
     assert anew.run.deadline == (anew.run.started_at or 0) + 60 * SECOND
@@ -170,6 +172,30 @@ async def test_a_generation_of_another_workflow_has_nothing_of_the_one_before(st
     run = (await again(store, record)).run
     assert (run.workflow, run.version, run.position, run.deadline, run.digest) == ("item", "7", 0, None, "")
     assert len(await store.history(record.generation.key, 0, 10)) == 2
+
+
+@pytest.mark.parametrize("how", ["continues", "succeeds", "is terminated"])
+async def test_a_generation_that_ends_touches_nothing_of_another_run(store: Store, host: MovableHost, how: str) -> None:
+    records = [await claimed(store, host, run_id, f"owner of {run_id}") for run_id in ("r1", "r2")]
+    await store.apply([advance(record, entry(0), attempts=[FAILED_ROW], opens=[wait()], attributes='{"n":1}') for record in records])
+    await store.send([event("e1"), event("e2")])
+    await store.match(10)
+    for record in records:
+        await store.change("default", record.run.id, lambda run, _, now: request_cancel(run, "why", now))
+    record, other = [await again(store, record) for record in records]
+
+    if how == "continues":
+        begins = NewGeneration("order", "1", b"{}", b"j" * 16, '[[0,"bb"]]')
+        assert await store.apply([advance(record, change=Change.CONTINUE, status=PENDING, cancel_seq=1, wake_at=0, begins=begins)])
+    elif how == "succeeds":
+        assert await store.apply([succeed(record, entry(1))]) == [Verdict.APPLIED]
+    else:
+        await store.change("default", "r1", lambda run, _, now: terminate(run, "", now))
+
+    ended = await again(store, record)
+    assert (list(ended.attempts), list(ended.waits)) == ([], [])
+    assert await again(store, other) == other
+    assert len(await store.history(other.generation.key, 0, 10)) == 1
 
 
 async def test_a_retry_begins_with_the_journal_up_to_the_outcome_that_ended_it(store: Store, host: MovableHost) -> None:

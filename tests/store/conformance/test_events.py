@@ -100,14 +100,14 @@ async def test_matching_is_told_how_much_it_may_do(store: Store, host: MovableHo
 
 
 async def test_an_event_is_consumed_by_the_transition_that_closes_its_wait(store: Store, host: MovableHost) -> None:
-    await store.send([event("e1")])
+    await store.send([event("e1"), event("e2")])
     record = await matched(store, await waiting(store, host))
 
     verdict = await store.apply([advance(record, entry(0, kind="wait"), closes=[close(1, Closing.CONSUMED, arrival(record))])])
 
     assert verdict == [Verdict.APPLIED]
-    (stored,) = (await store.events("default", None, None, 10)).items
-    assert (stored.state, stored.run_id) == ("consumed", "r1")
+    stored = (await store.events("default", None, None, 10)).items
+    assert [(each.id, each.state, each.run_id) for each in stored] == [("e1", "consumed", "r1"), ("e2", "unmatched", None)]
     assert (await again(store, record)).waits == []
 
 
@@ -197,7 +197,8 @@ async def test_a_bad_event_is_taken_off_and_its_wait_stays_open_for_the_next(sto
     assert await store.apply([advance(record, closes=[close(1, Closing.BAD, arrival(record))])]) == [Verdict.APPLIED]
 
     assert deposits(await matched(store, record)) == ["e2"]
-    assert await texts(store) == {"e1": "bad", "e2": "matched"}
+    stored = (await store.events("default", None, None, 10)).items
+    assert [(each.id, each.state, each.run_id) for each in stored] == [("e1", "bad", "r1"), ("e2", "matched", "r1")]
 
 
 async def test_every_shared_wait_gets_the_event(store: Store, host: MovableHost) -> None:
@@ -422,6 +423,9 @@ async def test_a_run_that_parks_is_due_for_what_has_come_for_itself_alone(store:
     await store.send([event("e1")])
     second = await matched(store, second)
     await store.pulse(second.run.owner or "")
+    await store.apply([advance(second)])
+    second = await again(store, second)
+    assert second.run.wake_at is None, "it keeps its owner"
 
     await store.apply([park(first)])
 
