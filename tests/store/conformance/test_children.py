@@ -194,6 +194,16 @@ async def test_a_child_that_ends_in_the_commit_its_parent_goes_on_with_is_not_to
     assert (await again(store, record)).inbox == []
 
 
+async def test_a_child_that_goes_on_in_another_generation_has_not_ended(store: Store, host: MovableHost) -> None:
+    record = await parent_of(store, host, child(1))
+    begins = NewGeneration("item", "1", b"{}", b"i" * 16, '[[0,"bb"]]')
+    assert await store.apply([replace(continued(await claimed_child(store), begins), child=True)]) == [Verdict.APPLIED]
+    assert (await again(store, record)).inbox == []
+
+    await store.apply([ended(await claimed_child(store))])
+    assert told((await again(store, record)).inbox) == [("child", 1, False, b'"done"', '["r1~1","succeeded"]')]
+
+
 async def test_a_parent_that_has_ended_or_gone_on_is_told_nothing(store: Store, host: MovableHost) -> None:
     record = await parent_of(store, host, child(1, on_close="abandon"))
     await store.apply([ended(record, parent=True)])
