@@ -14,7 +14,7 @@ from romulus.core.failures import dump_failure
 from romulus.core.machine import Change
 from romulus.core.record import AttemptRow, HoldKind
 from romulus.core.seeds import Seeds, derive
-from romulus.core.transition import CloseWait, Closing, NewGeneration, Transition
+from romulus.core.transition import NewGeneration, Transition
 
 from . import family, holding, undelivered
 from .draft import Draft
@@ -160,7 +160,6 @@ def _end(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
     """Return the transition that ends the generation with what its code came to, or holds what ended for what it was refused."""
     if driver.instance.broken:
         return holding.held(driver, draft, HoldKind.REFUSED, f"{driver.instance.refusal}; deploy the mended code, then release it")
-    _close_everything(driver, draft)
     vault = driver.engine.registry.vault
     goes_on = not (driver.cancel_delivered or _cancel_waits(driver))  # else neither a result nor another pass: it was accepted
     try:
@@ -196,23 +195,6 @@ def _cancelled(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
     body = outcome.body if isinstance(outcome, Cancelled) else b""
     failure = driver.engine.registry.vault.seal_failure(body, "the cancellation") if body else None
     return _seal(driver, draft, Change.END_CANCELLED, failure=failure)
-
-
-def _close_everything(driver: RunDriver, draft: Draft) -> None:
-    """Withdraw what the code left behind: tasks left at return do nothing durable any more."""
-    for work in tuple(driver.armed.values()):
-        driver.engine.executor.withdraw(work)
-    driver.armed.clear()
-    for seq in tuple(driver.rows):
-        draft.settle(seq)
-    driver.rows.clear()
-    for seq in tuple(driver.waits):
-        draft.close(CloseWait(seq, Closing.WITHDRAWN))
-    driver.waits.clear()
-    driver.unstarted.clear()
-    driver.operations.clear()
-    driver.unpooled.clear()
-    driver.pooled.clear()
 
 
 def _next_generation(driver: RunDriver, outcome: Continued) -> NewGeneration:

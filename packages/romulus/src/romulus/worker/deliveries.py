@@ -112,7 +112,7 @@ def _due(driver: RunDriver, draft: Draft, due: DueNow) -> None:
     command = driver.instance.open.get(due.seq)
     match command.detail if command is not None else None:
         case StepCall() | OperationCall() if command is not None and due.seq in driver.rows:
-            _due_again(driver, command)
+            driver.queued.append(command)
         case TimerCall() if command is not None:
             draft.due(due.due)
             record(driver, draft, entry_of(driver, draft, command, b"", at=due.due))
@@ -123,14 +123,6 @@ def _due(driver: RunDriver, draft: Draft, due: DueNow) -> None:
             record(driver, draft, entry_of(driver, draft, command, b"", failed=True, at=due.due))
         case _:
             pass
-
-
-def _due_again(driver: RunDriver, command: Command) -> None:
-    """Queue a command whose back-off is over: for a slot here, or in its pool."""
-    if queueing.is_pooled(command):
-        queueing.issued(driver, command)
-    else:
-        driver.queued.append(command)
 
 
 def _event(driver: RunDriver, draft: Draft, arrived: EventIn) -> None:

@@ -78,12 +78,6 @@ class Executor:
         if work.handle is not None and (owner.stopping or (work.driver.gone and not owner.may_arm())):
             work.handle.cancel()
 
-    async def ended(self) -> None:
-        """Wait until every body has ended."""
-        tasks = [work.handle for work in self.running if work.handle is not None]
-        if tasks:
-            await asyncio.wait(tasks)
-
     def tasks(self) -> list[asyncio.Task[Any]]:
         """Return what runs on the loop now."""
         handles: list[Any] = [work.handle for work in self.running]
