@@ -544,6 +544,48 @@ async def test_an_operation_is_settled_after_its_run_was_terminated(tmp_path: Pa
         assert (await handle.describe()).status is RunStatus.TERMINATED
 
 
+@romulus.operation(timeout=0.1, retry=QUICK)
+async def deaf(op: Operation) -> str:
+    provider.sends.append((op.id, op.attempt))
+    while not GATES[0].is_set():
+        try:
+            await GATES[0].wait()
+        except asyncio.CancelledError:
+            continue  # as a bare `except:` does
+    return "done after all"
+
+
+@romulus.workflow
+async def has_a_deaf_write() -> str:
+    return await deaf()
+
+
+async def test_a_send_that_goes_on_past_its_timeout_is_unknown_by_then_and_what_it_comes_to_is_evidence(tmp_path: Path) -> None:
+    async with world(tmp_path, has_a_deaf_write) as here:
+        await here.worker()
+        handle = await here.client.start(has_a_deaf_write.options(id="d"))
+        held = await here.until("d", "held")
+        assert "was sent once" in str(held.hold_reason)
+        (operation,) = await here.client.operations()
+        lost = (await here.client.operation(operation.id)).history[0]
+        assert (lost.kind, lost.error) == ("no answer", "TimeoutError: operation 'deaf' ran past its timeout of 0.1 s")
+
+        GATES[0].set()
+        assert await handle.result(timeout=20) == "done after all"
+        assert len(provider.sends) == 1
+
+
+async def test_a_worker_stops_without_a_body_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("romulus.worker.operations.telling.TRIES", 2)
+    async with world(tmp_path, has_a_deaf_write) as here:
+        worker = await here.worker(grace=100_000)
+        await here.client.start(has_a_deaf_write.options(id="d"))
+        await eventually(lambda: len(provider.sends) == 1)
+        await here.stop(worker, grace=0)
+        assert here.rows("SELECT count(*) FROM workers") == [(0,)]
+        GATES[0].set()
+
+
 async def test_an_unknown_operation_blocks_no_other_branch(tmp_path: Path) -> None:
     provider.behaviour = ["lost after"]
     async with world(tmp_path, branches) as here:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from romulus.authoring.current import Attempt, attempt_var
 from romulus.authoring.operation import Operation
@@ -20,6 +20,7 @@ from romulus.core.operations import Ending
 from romulus.worker.engine import Engine
 from romulus.worker.exiting import Exited
 
+DEAF: Final = 1_000_000  # µs after its timeout within which a body has heard of it
 log = logging.getLogger("romulus.worker")
 
 
@@ -96,10 +97,17 @@ class Sender:
             self._end(send, lambda: self.returned(send.spec, value))
 
     def _in_task(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        body = self._await(send, args, kwargs)
-        task = self._engine.host.spawn(body, context=send.context, name=f"{send.run.id}/{send.spec.name}")
+        """Run an `async def` body. One that goes on although its timeout has cancelled it is late evidence, as a thread is."""
+        spec, host = send.spec, self._engine.host
+        task = host.spawn(self._await(send, args, kwargs), context=send.context, name=f"{send.run.id}/{spec.name}")
         send.handle = task
-        task.add_done_callback(lambda done: self._end(send, lambda: self._of(send.spec, done)))
+        timer = host.call_later(spec.timeout + DEAF, lambda: self._tell(send, lambda: self.judge(spec, _Late(late_text(spec)))))
+
+        def done(finished: asyncio.Future[Any]) -> None:
+            timer.cancel()
+            self._end(send, lambda: self._of(spec, finished))
+
+        task.add_done_callback(done)
 
     def _in_thread(self, send: Send, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Run a `def` body in the pool. A thread cannot be stopped: past its timeout what it comes to is late evidence."""

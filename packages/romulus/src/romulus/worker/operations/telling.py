@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +27,8 @@ from .working import within
 if TYPE_CHECKING:
     from romulus.worker.driver import RunDriver
 
+TRIES: Final = 25  # to cancel a body that goes on, for five seconds in all
+log = logging.getLogger("romulus.worker")
 REOPENED: Final = after(RunStatus.HELD, Change.RELEASE)
 KINDS: Final = {
     Ending.RETURNED: ReportKind.SENT,
@@ -70,9 +73,8 @@ class Operations:
         handles: list[Any] = [work.handle for work in self._engine.executor.running]
         tasks: list[asyncio.Task[None]] = [handle for handle in handles if isinstance(handle, asyncio.Task)]
         await within(self._engine.host, grace, tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for deaf in await end(tasks, tries=TRIES):
+            log.warning("%s goes on although it was cancelled %d times: the worker stops without it", deaf.get_name(), TRIES)
 
     async def crash(self) -> None:
         """Stop without a word."""
