@@ -37,6 +37,26 @@ async def test_attributes_are_found_by_listings_as_soon_as_the_run_has_parked(tm
         assert [await found(stage="new"), await found(stage="done", urgent=True), await found(urgent=1)] == [0, 1, 0]
 
 
+@romulus.workflow
+async def counts_then_knows() -> None:
+    romulus.set_attributes(paid=1)
+    await romulus.wait_for_event("go")
+    romulus.set_attributes(paid=True)
+    await romulus.wait_for_event("end")
+
+
+async def test_an_attribute_that_changes_its_type_alone_is_stored(tmp_path: Path) -> None:
+    async with world(tmp_path, counts_then_knows) as here:
+        await here.worker()
+        handle = await here.client.start(counts_then_knows)
+        await here.until(handle.id, "waiting")
+        assert (await handle.describe()).attributes["paid"] is not True
+        await handle.send_event("go")
+        await handle.send_event("end")
+        await handle.result(timeout=20)
+        assert (await handle.describe()).attributes["paid"] is True
+
+
 async def test_attributes_outlive_a_killed_worker_and_replays(tmp_path: Path) -> None:
     async with world(tmp_path, staged) as here:
         first = await here.worker()
@@ -54,7 +74,7 @@ async def test_attributes_outlive_a_killed_worker_and_replays(tmp_path: Path) ->
 async def test_attributes_that_cannot_be_stored_are_refused_where_they_are_set(tmp_path: Path) -> None:
     @romulus.workflow
     async def refused() -> list[str]:
-        said = []
+        said: list[str] = []
         for values in ({"weight": 1.5}, {"number": 2**63}, {"text": "x" * 1001}, {f"a{n}": n for n in range(65)}):
             try:
                 romulus.set_attributes(**values)  # type: ignore[arg-type]

@@ -146,6 +146,37 @@ async def test_a_worker_whose_code_does_not_fit_leaves_the_run_to_a_busy_one_who
     assert CALLS == ["r", "busy", "busy"]
 
 
+HANGS: list[bool] = []
+
+
+async def hangs_on_replay(kind: str) -> str:
+    await romulus.wait_for_event("go", correlation_id=kind)
+    while HANGS:
+        pass
+    await romulus.wait_for_event("never")
+    return kind
+
+
+async def test_a_replay_that_hangs_holds_the_run_although_another_worker_has_other_code(tmp_path: Path) -> None:
+    old = app_of(tmp_path, hangs_on_replay)
+    async with world(tmp_path) as w:
+        first = await w.worker(old)
+        handle = await w.client.start_by_name("flow", {"kind": "r"}, id="r")
+        await w.client.send_event("go", correlation_id="r")
+        await eventually(lambda: w.rows("SELECT status, position FROM runs") == [("waiting", 1)])
+        await w.kill(first)
+        other = await w.worker(app_of(tmp_path, goes))
+        await other.claimer.stop()
+        again = await w.worker(old, activation_limit=200_000)
+        await eventually(lambda: len(again.maintenance._others) == 1)
+        HANGS.append(True)
+        await handle.cancel()
+        held = await w.until("r", RunStatus.HELD)
+        HANGS.clear()
+
+        assert "did not give control back" in (held.hold_reason or "")
+
+
 def trains_in(path: Path, pool: str | None) -> romulus.App:
     """Return an App with the step in that pool: the first attempt waits for the test, and fails."""
 
