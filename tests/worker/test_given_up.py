@@ -277,6 +277,30 @@ async def test_an_operation_armed_by_a_commit_that_a_stop_overtakes_is_queued_ag
     assert (CALLS, ASKED) == ([("a", 1), ("sent", 1)], [])
 
 
+@romulus.operation(timeout=60, pool="payments")
+async def refunds(op: Operation) -> str:
+    return "refunded"
+
+
+@romulus.workflow
+async def cleans_up_elsewhere() -> None:
+    try:
+        await romulus.wait_for_event("never")
+    finally:
+        await refunds()
+
+
+async def test_a_clean_up_that_waits_for_an_operation_nobody_has_begun_ends_when_its_time_is_over(tmp_path: Path) -> None:
+    async with world(tmp_path, cleans_up_elsewhere) as w:
+        await w.worker(cancel_grace=200_000)
+        handle = await w.client.start(cleans_up_elsewhere.options(id="r"))
+        await w.until("r", RunStatus.WAITING)
+        await handle.cancel("enough")
+
+        await w.until("r", RunStatus.CANCELLED)
+        assert "its clean-up is incomplete" in ((await handle.describe()).error or "")
+
+
 @romulus.workflow
 async def told_to_go() -> str:
     event = await romulus.wait_for_event("go", correlation_id="r", type=str)

@@ -122,6 +122,82 @@ async def writes() -> str:
     return await unreachable_at_first()
 
 
+@romulus.operation(timeout=60, retry=LATER)
+async def unreachable(op: Operation) -> str:
+    SENT.append(op.attempt)
+    raise NotSent("no route")
+
+
+@romulus.workflow
+async def writes_beside() -> str:
+    beside = asyncio.ensure_future(unreachable())
+    await romulus.wait_for_event("look")
+    await romulus.wait_for_event("enough")
+    beside.cancel()
+    return "enough"
+
+
+async def test_the_back_off_of_an_operation_that_never_left_goes_on_where_another_worker_takes_the_run_up(tmp_path: Path) -> None:
+    SENT.clear()
+    async with world(tmp_path, writes_beside) as w:
+        first = await w.worker()
+        handle = await w.client.start(writes_beside)
+        await w.until(handle.id, RunStatus.WAITING)
+        await w.kill(first)
+        await w.worker()
+        await handle.send_event("look")
+        await parked_again(w)
+        assert w.rows("SELECT number, failures FROM attempts") == [(1, 1)]
+
+        await handle.send_event("enough")
+        assert await handle.result(timeout=20) == "enough"
+    assert SENT == [1]
+
+
+@romulus.operation(pool="payments", timeout=60, retry=Retry(initial=0.01, jitter=0, max_attempts=None))
+async def unreachable_for_long(op: Operation) -> str:
+    SENT.append(op.attempt)
+    if len(SENT) < 5:
+        raise NotSent("no route")
+    return "sent"
+
+
+@romulus.workflow
+async def writes_elsewhere() -> str:
+    return await unreachable_for_long()
+
+
+async def test_an_operation_of_a_pool_without_a_limit_of_attempts_is_sent_until_it_leaves(tmp_path: Path) -> None:
+    SENT.clear()
+    async with world(tmp_path, writes_elsewhere) as w:
+        worker = await w.worker(pools=("default", "payments"))
+        name = worker.id
+        assert await (await w.client.start(writes_elsewhere)).result(timeout=20) == "sent"
+        assert worker.id == name
+    assert len(SENT) == 5
+
+
+@romulus.workflow
+async def writes_and_waits() -> str:
+    written = await unreachable_at_first()
+    await romulus.wait_for_event("enough")
+    return written
+
+
+async def test_nothing_is_left_of_the_attempts_of_an_operation_that_was_sent(tmp_path: Path) -> None:
+    SENT.clear()
+    GATE.set()
+    async with world(tmp_path, writes_and_waits) as w:
+        await w.worker()
+        handle = await w.client.start(writes_and_waits)
+        await eventually(lambda: w.rows("SELECT status, position FROM runs") == [("waiting", 1)])
+        assert w.rows("SELECT count(*) FROM attempts") == [(0,)]
+
+        await handle.send_event("enough")
+        assert await handle.result(timeout=20) == "sent"
+    assert len(SENT) == 2
+
+
 async def test_an_operation_that_may_have_been_sent_is_not_sent_again_for_what_never_left_before(tmp_path: Path) -> None:
     SENT.clear()
     async with world(tmp_path, writes) as w:
@@ -162,6 +238,29 @@ async def test_an_attempt_goes_on_from_the_last_heartbeat_of_those_that_stops_cu
         await w.worker()
 
         assert await handle.result(timeout=20) == 3
+    assert CALLS == ["1 from None", "2 from 7", "3 from 7"]
+
+
+@romulus.step(pool="gpu", retry=Retry(max_attempts=3, initial=0.01, jitter=0))
+async def trains() -> int:
+    attempt = romulus.current_attempt()
+    CALLS.append(f"{attempt.number} from {attempt.last_heartbeat}")
+    if attempt.number == 1:
+        attempt.heartbeat(7)
+    if attempt.number < 3:
+        raise ValueError("not now")
+    return attempt.number
+
+
+@romulus.workflow
+async def has_it_trained() -> int:
+    return await trains()
+
+
+async def test_an_attempt_of_a_pool_goes_on_from_the_last_heartbeat_of_those_that_failed(tmp_path: Path) -> None:
+    async with world(tmp_path, has_it_trained) as w:
+        await w.worker(pools=("default", "gpu"))
+        assert await (await w.client.start(has_it_trained)).result(timeout=20) == 3
     assert CALLS == ["1 from None", "2 from 7", "3 from 7"]
 
 
