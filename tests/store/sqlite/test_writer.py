@@ -76,6 +76,7 @@ async def test_work_that_finds_the_file_locked_is_done_again_on_the_thread(write
     assert await writer.run(work) == 2
     assert tries[0] is HERE()
     assert tries[1] is not HERE()
+    assert [await where(writer) for _ in range(2)] == [False] * 2, "whoever locked it may do so again"
 
 
 async def test_work_in_place_gives_up_a_locked_file_at_once_and_the_thread_waits(writer: Writer) -> None:
@@ -158,7 +159,23 @@ async def test_the_writer_granted_in_the_moment_its_caller_is_cancelled_is_given
     cancelled.cancel()
     await asyncio.gather(cancelled, return_exceptions=True)
 
+    assert cancelled.cancelled()
     assert await asyncio.wait_for(writer.run(lambda _: 7), 5) == 7
+
+
+async def test_work_that_the_end_of_its_thread_cut_off_is_cancelled(
+    writer: Writer, host: MovableHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_off = asyncio.get_running_loop().create_future()
+    cut_off.cancel()
+    monkeypatch.setattr(host, "offload", lambda lane, work: cut_off)
+    release = await writer.hold()
+    waiting = asyncio.ensure_future(writer.run(lambda _: 7))
+    await asyncio.sleep(0)
+    release()
+
+    await asyncio.wait([waiting], timeout=5)
+    assert waiting.cancelled()
 
 
 def test_the_busy_handler_waits_no_longer_than_its_limit(host: MovableHost) -> None:
