@@ -485,6 +485,18 @@ async def test_each_run_in_review_is_held_and_woken_for_its_own_operation(store:
     assert (await again(store, records[1])).run.status is HELD
 
 
+async def test_a_run_of_low_priority_that_was_held_for_review_goes_on_at_once(store: Store, host: MovableHost) -> None:
+    (await register(store, host)).close()
+    await start(store, "r1", priority=-3)
+    (record,) = (await claim(store)).records
+    await store.apply([advance(record, intents=[intent()], operates=True)])
+    hold = {"change": Change.HOLD, "status": HELD, "hold": (HoldKind.REVIEW, "nobody knows")}
+    assert await store.apply([advance(await again(store, record), marks=[lost()], **hold)]) == [Verdict.APPLIED]
+    await tell(store, K.RESOLVED_APPLIED, who="ada")
+
+    assert [found.run.id for found in (await claim(store)).records] == ["r1"]
+
+
 async def test_a_run_held_for_something_else_stays_held(store: Store, host: MovableHost) -> None:
     record = await recorded(store, host, marks=(lost(),))
     await store.apply([advance(record, change=Change.HOLD, status=HELD, hold=(HoldKind.CODE, "mismatch"))])
