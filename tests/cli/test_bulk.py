@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ def test_yes_is_not_asked_and_programs_get_json() -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        ([], "name a run, or say which live runs"),
+        ([], "name a run, or say which runs"),
         (["ada", "--all"], "not both"),
         (["--status", "succeeded"], "give a live status"),
     ],
@@ -78,6 +79,71 @@ def test_a_choice_that_is_none_or_two_is_refused(arguments: list[str], complaint
     assert said.code == 2
     assert complaint in said.err
     assert set(statuses().values()) == {"pending"}
+
+
+@romulus.workflow
+async def never_ends() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+def hidden(name: str = "time") -> float:
+    """The scan at registration does not see which function it is."""
+    return float(getattr(time, name)())
+
+
+@romulus.workflow
+async def looks_at_the_clock() -> float:
+    return hidden()
+
+
+def hold(runs: dict[str, str]) -> None:
+    """Start runs by their workflow's name and work until all are held."""
+    for run, workflow in runs.items():
+        romulus_here("runs", "start", workflow, "--id", run)
+    app = romulus.App(workflows=[never_ends, looks_at_the_clock])
+
+    async def work() -> None:
+        async with app.worker(), app.client() as client:
+            for run in runs:
+                with pytest.raises(romulus.RunHeld):
+                    await client.get(run).result(raise_on_hold=True)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(
+    ("chosen", "released"),
+    [
+        (("--because", "TIME.time"), {"clock"}),
+        (("--workflow", "never_ends"), {"stuck-1", "stuck-2"}),
+        (("--workflow", "never_ends", "--because", "time.time"), set[str]()),
+        (("--all",), {"clock", "stuck-1", "stuck-2"}),
+    ],
+)
+def test_held_runs_chosen_are_released_and_no_others(chosen: tuple[str, ...], released: set[str]) -> None:
+    """The day the codec's key service was down."""
+    held = {"stuck-1": "never_ends", "clock": "looks_at_the_clock", "stuck-2": "never_ends"}
+    hold(held)
+
+    told = romulus_here("runs", "release", *chosen, "--yes", "--json")
+
+    assert (told.code, told.json) == (0, {"released": len(released), "not_held_any_more": 0})
+    assert {run for run, status in statuses().items() if run in held and status != "held"} == released
+    assert statuses()["ada"] == "pending"
+
+
+def test_the_release_of_many_is_asked_about_first() -> None:
+    hold({"stuck-1": "never_ends", "stuck-2": "never_ends"})
+    code, said = answered("n\n", "runs", "release", "--all")
+
+    assert code == 1
+    assert "release 2 held runs (stuck-1, stuck-2)?" in said
+    assert statuses()["stuck-1"] == "held"
+
+
+def test_a_release_of_none_or_of_one_and_others_is_refused() -> None:
+    assert "name a run, or say which runs" in romulus_here("runs", "release").err
+    assert "not both" in romulus_here("runs", "release", "ada", "--because", "x").err
 
 
 def test_waits_lists_what_runs_wait_for_oldest_first() -> None:

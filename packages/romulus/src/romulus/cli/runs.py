@@ -183,9 +183,25 @@ async def retry(cli: Cli, run: RunId) -> None:
 
 
 @command(group, "release")
-async def release(cli: Cli, run: RunId) -> None:
-    """Let a held run go on."""
-    await _asked(cli, run, lambda handle: handle.release())
+async def release(
+    cli: Cli,
+    run: bulk.Run = None,
+    *,
+    workflow: bulk.Workflow = None,
+    because: bulk.Because = None,
+    attribute: bulk.Attribute = None,
+    since: bulk.Since = None,
+    until: bulk.Until = None,
+    every: bulk.Every = False,
+    yes: bulk.Yes = False,
+) -> None:
+    """Let a held run go on, or the held runs chosen."""
+    choice = bulk.Choice(workflow, None, attribute, since, until, every, yes, because)
+    bulk.check(run, choice, "--because")
+    if run is None:
+        await bulk.release_all(cli, choice, lambda handle: handle.release())
+    else:
+        await _asked(cli, run, lambda handle: handle.release())
 
 
 @command(group, "fork")
