@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import romulus
-from romulus.app.loops import loop_factory
+from romulus.app.loops import loop_factory, rare_collection
 
 from .plan import Plan
 from .workflows import WORKFLOWS, in_a_row
@@ -19,8 +19,8 @@ WARM_UPS = 3
 
 
 def run(plan: Plan, main: Coroutine[Any, Any, T]) -> T:
-    """Run *main* on the event loop that the plan names."""
-    with asyncio.Runner(loop_factory=loop_factory() if plan.loop == "auto" else None) as runner:
+    """Run *main* on the event loop that the plan names, otherwise as `app.run` and `romulus worker` do."""
+    with rare_collection(), asyncio.Runner(loop_factory=loop_factory() if plan.loop == "auto" else None) as runner:
         return runner.run(main)
 
 
