@@ -97,10 +97,6 @@ class Writer:
                 future.result()()  # it was granted in the moment the caller was cancelled
             raise
 
-    async def idle(self) -> None:
-        """Wait until everything asked for so far is done."""
-        (await self.hold())()
-
     def _enter(self, work: Callable[[Session], Any] | None, future: asyncio.Future[Any]) -> None:
         self._waiting.append((work, future))
         if not self._busy:
