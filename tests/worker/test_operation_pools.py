@@ -224,10 +224,10 @@ async def test_a_cancellation_while_it_is_sent_is_delivered_once_it_is_settled(t
         await here.worker(pools=SIDE)
         await eventually(lambda: len(outside.sends) == 1)
         await here.client.send_event("give up", correlation_id="r")
-        await eventually(lambda: [kind for (kind,) in here.rows("SELECT kind FROM journal")] == ["wait"])
+        await eventually(lambda: [kind for (kind,) in here.rows("SELECT kind FROM journal ORDER BY position")] == ["wait"])
         outside.gate.set()
         assert await handle.result(timeout=20) == "gave up"
-        assert [kind for (kind,) in here.rows("SELECT kind FROM journal")] == ["wait", "operation"]
+        assert [kind for (kind,) in here.rows("SELECT kind FROM journal ORDER BY position")] == ["wait", "operation"]
         assert states(here) == [("confirmed", 1)]
 
 

@@ -428,10 +428,10 @@ async def test_a_cancellation_while_sending_is_delivered_once_the_outcome_is_rec
         handle = await here.client.start(races_gated.options(id="r"))
         await eventually(lambda: len(provider.sends) == 1)
         await here.client.send_event("give up", correlation_id="r")
-        await eventually(lambda: [kind for (kind,) in here.rows("SELECT kind FROM journal")] == ["wait"])
+        await eventually(lambda: [kind for (kind,) in here.rows("SELECT kind FROM journal ORDER BY position")] == ["wait"])
         GATES[0].set()
         assert await handle.result(timeout=20) == "gave up"
-        assert [kind for (kind,) in here.rows("SELECT kind FROM journal")] == ["wait", "operation"]
+        assert [kind for (kind,) in here.rows("SELECT kind FROM journal ORDER BY position")] == ["wait", "operation"]
         assert here.rows("SELECT state FROM operations") == [("confirmed",)]
 
 
