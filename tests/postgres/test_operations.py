@@ -15,11 +15,12 @@ from romulus.core.operations import NewIntent, OperationMark, OperationState, Pr
 from romulus.core.record import HoldKind, Record
 from romulus.core.transition import Attach, NewChild, NewGeneration, Transition, Verdict
 from romulus.store.contract import OperationsServed
-from romulus.store.postgres import PostgresStore, operations, reporting
+from romulus.store.postgres import PostgresStore, operating, operations, reporting
+from romulus.store.postgres.advance import statement
 from tests.postgres.kit import blocked, opened
 from tests.postgres.server import Database
 from tests.postgres.test_interleavings import RUN, holding, written
-from tests.store.kit import HELD, PENDING, SECOND, MovableHost, advance, again, claim, claimed, new_run, register, succeed
+from tests.store.kit import HELD, PENDING, SECOND, MovableHost, advance, again, claim, claimed, new_run, register, start, succeed
 
 __all__ = ["holding"]
 S, K = OperationState, ReportKind
@@ -30,6 +31,7 @@ COPIES = """DO $$ DECLARE names text; BEGIN
     EXECUTE format('INSERT INTO romulus.operations (id, seq, state, owner, due, %1$s) SELECT id || n, seq + n,
         CASE WHEN mod(n, 4) > 0 THEN ''confirmed'' ELSE ''unknown'' END, NULL, CASE WHEN mod(n, 4) = 0 THEN romulus.clock() END, %1$s
         FROM romulus.operations, generate_series(1, 20000) n', names); END $$"""  # three in four are settled
+BY_ALL_KEYS = "Index Cond: ((run = n.run) AND (generation = n.generation) AND (seq = n.seq))"
 OPERATIONS = "SELECT 1 FROM romulus.operations FOR UPDATE"
 
 
@@ -67,24 +69,40 @@ async def test_no_statement_over_operations_reads_a_whole_table_without_statisti
     """A plan is made once for a connection, most often while there is little: it must not be one that reads all runs later."""
     given = [sql for module in (operations, reporting) for sql in vars(module).values() if isinstance(sql, str)]
     statements = [sql for sql in given if sql.startswith(("SELECT", "UPDATE", "INSERT", "WITH")) and not sql.endswith(("state ", ") "))]
+    statements += [operating.LOCK_RUNS, operating.MAILED, operating.LEAVE_ALL]
     async with store._pool.taken() as session:
         for sql in statements:
             nothing = [None] * max((int(number) for number in re.findall(r"\$(\d+)", sql)), default=0)
             plan = "\n".join(line for (line,) in await session.connection.fetch(f"EXPLAIN {sql}", *nothing))
             assert "Seq Scan" not in plan, f"{sql}\n{plan}"
-    assert len(statements) > 25
+    assert len(statements) > 20
 
 
-async def test_what_nobody_serves_is_not_looked_for_among_all_that_was_ever_sent(
-    store: PostgresStore, host: MovableHost, database: Database
+async def test_what_a_transition_writes_of_operations_is_reached_by_its_keys_without_statistics_either(
+    store: PostgresStore, host: MovableHost
 ) -> None:
-    await armed(store, host)
-    database.execute(COPIES)
-    database.execute("ANALYZE romulus.operations")
+    record = await armed(store, host)
+    more = [NewIntent(seq, f"op-{seq}", "write", "d1", b"{}", LOOKED, state, 0, since=since)
+            for seq, state, since in ((2, S.ARMED, None), (3, S.QUEUED, None), (4, S.UNKNOWN, 1))]  # fmt: skip
+    marks = [OperationMark(1, S.ARMED, S.UNKNOWN, due=1, error=b"boom")]
+    sql, args = statement([succeed(record, marks=marks, intents=more, forsaken=[7], operates=True)])
     async with store._pool.taken() as session:
-        given = ("default", 0, ["default"], ["write"], [True], 100)
-        plan = "\n".join(line for (line,) in await session.connection.fetch(f"EXPLAIN {operations.UNSERVED}", *given))
-    assert "operations_due" in plan, plan
+        plan = "\n".join(line for (line,) in await session.connection.fetch(f"EXPLAIN {sql}", *args))
+    assert BY_ALL_KEYS in plan, plan
+    assert "Seq Scan" not in plan, plan
+
+
+async def test_a_batch_of_many_runs_locks_each_operation_by_its_keys_too(store: PostgresStore, host: MovableHost) -> None:
+    (await register(store, host)).close()
+    await start(store, *(f"r{n}" for n in range(50)))
+    records = (await claim(store, limit=50)).records
+    made = [NewIntent(1, f"op-{record.run.id}", "write", "d1", b"{}", LOOKED, S.ARMED, 5_000) for record in records]
+    sql, args = statement([advance(record, intents=[each], operates=True) for record, each in zip(records, made, strict=True)])
+    async with store._pool.taken() as session:
+        plan = "\n".join(line for (line,) in await session.connection.fetch(f"EXPLAIN {sql}", *args))
+    assert len(records) == 50
+    assert BY_ALL_KEYS in plan, plan
+    assert "Seq Scan" not in plan, plan
 
 
 @pytest.mark.parametrize("first", ["mark", "report"])
@@ -106,6 +124,38 @@ async def test_a_mark_and_a_report_of_one_operation_are_written_one_after_the_ot
     assert operation is not None
     assert (marked, operation.state) == ([Verdict.APPLIED if first == "mark" else Verdict.REFUSED], S.CONFIRMED)
     assert (await again(store, record)).run.revision == record.run.revision + (first == "mark")
+
+
+async def test_an_operation_is_not_locked_by_who_still_waits_for_its_run(
+    store: PostgresStore, database: Database, host: MovableHost, holding: Any
+) -> None:
+    """Reports lock in the same order, so that neither waits for the other for ever."""
+    record = await armed(store, host)
+    with holding(RUN):
+        one = asyncio.ensure_future(store.apply([advance(record, marks=[OperationMark(1, S.ARMED, S.UNKNOWN, due=1)])]))
+        await blocked(database, 1)
+        database.execute(f"{OPERATIONS} NOWAIT")
+    assert await one == [Verdict.APPLIED]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_claim_that_is_lost_while_its_mark_waits_for_the_run_marks_nothing(
+    store: PostgresStore, database: Database, host: MovableHost, holding: Any, kept: bool
+) -> None:
+    """What the statement saw of the run before it waited is not what holds; what did not concern its guards is no reason to refuse."""
+    record = await armed(store, host)
+    second = NewIntent(2, "op-2", "write", "d1", b"{}", LOOKED, S.ARMED, 5_000)
+    with holding(RUN) as connection:
+        mark = OperationMark(1, S.ARMED, S.CONFIRMED, awaited=False)
+        one = asyncio.ensure_future(store.apply([advance(record, marks=[mark], intents=[second], operates=True)]))
+        await blocked(database, 1)
+        connection.execute("UPDATE romulus.runs SET cancel_seq = 1" if kept else "UPDATE romulus.runs SET fence = fence + 1")
+    assert await one == [Verdict.APPLIED if kept else Verdict.REFUSED]
+
+    states = [None if found is None else found.state for found in [await store.operation("default", each) for each in ("op-1", "op-2")]]
+    assert states == ([S.CONFIRMED, S.ARMED] if kept else [S.ARMED, None])
+    assert len(database.execute("SELECT 1 FROM romulus.journal")) == 0
+    assert (await again(store, record)).run.revision == record.run.revision + kept
 
 
 @pytest.mark.parametrize("first", ["hold", "report"])

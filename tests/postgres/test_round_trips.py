@@ -14,7 +14,7 @@ from tests.postgres.server import Database
 # What a worker does at its leisure, others are told by, or the client looks at meanwhile.
 BESIDE = (
     "notify", "listen", "lease", "clock", "read.statuses", "sweep", "worker", "wakes.forgotten", "inbox", "pools", "pool.", "held",
-    "operations", "expire", "owned",
+    "operations.next", "operations.lost", "operations.unserved", "operation.send", "expire", "owned",
 )  # fmt: skip
 statements: list[str] = []
 
@@ -35,6 +35,18 @@ async def one_step() -> None:
     await noted()
 
 
+@romulus.operation(idempotent=True, timeout=30)
+async def write(op: romulus.Operation) -> list[str]:
+    return list(statements)
+
+
+@romulus.workflow
+async def three_writes() -> list[str]:
+    await write()
+    before = await write()
+    return (await write())[len(before) :]
+
+
 def note(_: RealHost, point: str) -> None:
     if not point.endswith(".done") and not point.startswith(BESIDE):
         statements.append(point)
@@ -44,7 +56,7 @@ def note(_: RealHost, point: str) -> None:
 async def here(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[romulus.AsyncClient]:
     """A client and a worker on one store object, whose statements are noted; nothing else goes on."""
     monkeypatch.setattr(RealHost, "crash_point", note)
-    app = romulus.App(database.url, workflows=[event_then_step, one_step])
+    app = romulus.App(database.url, workflows=[event_then_step, one_step, three_writes])
     async with app.worker(), app.client() as client:
         yield client
 
@@ -84,3 +96,9 @@ async def test_a_run_of_one_step_ends_five_round_trips_after_its_start_was_asked
     await handle.result()
 
     assert without_looks(statements) == ["start.runs", "claim.queue", "apply", "apply", "read.record"]
+
+
+async def test_the_outcome_of_an_operation_and_the_intent_of_the_next_are_one_round_trip(here: romulus.AsyncClient) -> None:
+    handle = await here.start(three_writes)
+
+    assert [point for point in await handle.result() if point != "claim.look"] == ["apply"]

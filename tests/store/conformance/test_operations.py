@@ -138,6 +138,22 @@ async def test_un_arming_takes_the_send_back(store: Store, host: MovableHost) ->
     assert (found.state, found.sends, found.first_sent_at, found.owner) == (S.QUEUED, 0, None, None)
 
 
+async def test_what_is_un_armed_can_be_armed_again_by_the_same_transition(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host)
+    twice = advance(record, marks=[OperationMark(1, S.ARMED, S.QUEUED)], intents=[intent(may_leave_until=9_000)])
+    assert await store.apply([twice]) == [Verdict.APPLIED]
+    found = await row(store)
+    assert (found.state, found.sends, found.owner, found.may_leave_until, found.awaited) == (S.ARMED, 1, "w1", 9_000, True)
+
+
+async def test_what_is_lost_and_given_up_by_the_same_transition_is_settled_for_nobody(store: Store, host: MovableHost) -> None:
+    record = await recorded(store, host, intent(1), intent(2))
+    assert await store.apply([advance(record, marks=[lost()], forsaken=[1])]) == [Verdict.APPLIED]
+    found = await row(store)
+    assert (found.state, found.due, found.awaited) == (S.UNKNOWN, 1, False)
+    assert [each.seq for each in await store.operations_of(record.generation.key)] == [2]
+
+
 async def test_a_settled_operation_is_no_longer_awaited_and_says_when_it_ended(store: Store, host: MovableHost) -> None:
     record = await recorded(store, host, marks=(OperationMark(1, S.ARMED, S.CONFIRMED, awaited=False),))
     found = await row(store)
@@ -516,6 +532,21 @@ async def test_a_generation_that_ends_withdraws_its_queued_operations_and_awaits
     record = await recorded(store, host, intent(1), intent(2, S.QUEUED))
     await store.apply([succeed(record, operates=True)])
     assert [((await row(store, seq)).state, (await row(store, seq)).awaited) for seq in (1, 2)] == [(S.ARMED, False), (S.WITHDRAWN, False)]
+
+
+async def test_what_the_last_transition_of_a_generation_says_of_operations_is_left_with_the_rest(store: Store, host: MovableHost) -> None:
+    """Confirmed, lost, un-armed, recorded, armed: nothing is awaited any more, and of what is queued nothing will be sent."""
+    record = await recorded(store, host, intent(1), intent(2), intent(3), intent(4, S.QUEUED))
+    marks = [OperationMark(1, S.ARMED, S.CONFIRMED, awaited=False), lost(2), OperationMark(3, S.ARMED, S.QUEUED)]
+    last = succeed(record, entry(0), marks=marks, intents=[intent(4), intent(5, S.QUEUED)], operates=True)
+    assert await store.apply([last]) == [Verdict.APPLIED]
+
+    found = [await row(store, seq) for seq in range(1, 6)]
+    assert [each.state for each in found] == [S.CONFIRMED, S.UNKNOWN, S.WITHDRAWN, S.ARMED, S.WITHDRAWN]
+    assert [each.sends for each in found] == [1, 1, 0, 1, 0]
+    assert [each.due for each in found] == [None, 2, None, None, None]
+    assert [each.ended_at is not None for each in found] == [True, False, True, False, True]
+    assert not any(each.awaited for each in found)
 
 
 async def test_operations_are_listed_in_the_order_they_were_recorded(store: Store, host: MovableHost) -> None:

@@ -1,8 +1,8 @@
 """Group commit: one guarded statement for a batch, put together from the parts that this batch needs.
 
 The guards are conditions on the run row alone, so that PostgreSQL checks them again on the row's newest version after a wait for its
-lock. Everything else is joined to `done`, the transitions whose guards held. Locks are taken in one order: runs by key, then waits by
-(run, seq); of others there are only inserts.
+lock. Everything else is joined to `done`, the transitions whose guards held. Locks are taken in one order: runs by key, then operations by
+key, then waits by (run, seq); of others there are only inserts.
 """
 
 # ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
@@ -17,6 +17,7 @@ from romulus.core.transition import Transition
 from .children import UNTAKEN, forget_messages, leave_family, take_messages
 from .closing import MISHELD, close_waits, write_closes
 from .ending import begin_generations, end_generations, ends
+from .operating import UNHELD, check_operations, write_operations
 from .rows import Row, generation_parts
 from .statement import Statement
 
@@ -69,18 +70,23 @@ OPENED: Final[LiteralString] = (
 )
 
 
-def statement(transitions: Sequence[Transition]) -> tuple[LiteralString, list[list[Any] | str]]:
-    """Return the statement that writes *transitions* (of different runs), and its arrays. It answers [store now, IDs of those written]."""
-    s = Statement()
+def statement(transitions: Sequence[Transition]) -> tuple[LiteralString, list[Any]]:
+    """Return the statement that writes *transitions* (of different runs), and what it is given.
+
+    It answers [store now, IDs of those written].
+    """
+    s = Statement(alone=len(transitions) == 1)
     transitions = sorted(transitions, key=lambda t: t.run)
     ended = [t for t in transitions if ends(t)]
     took = take_messages(s, transitions)
-    _update_runs(s, transitions, _unfit(s, closes=close_waits(s, transitions), took=took))
+    closes, operating = close_waits(s, transitions), check_operations(s, transitions)
+    _update_runs(s, transitions, _unfit(s, (MISHELD, closes), (UNTAKEN, took), (UNHELD, operating)))
     _journal(s, transitions)
     _attempts(s, transitions)
     _open_waits(s, transitions)
     end_generations(s, ended)
     write_closes(s, transitions)
+    write_operations(s, transitions)
     if took:
         forget_messages(s)
     leave_family(s, ended)
@@ -88,15 +94,15 @@ def statement(transitions: Sequence[Transition]) -> tuple[LiteralString, list[li
     return s.sql(ANSWER), s.args
 
 
-def _unfit(s: Statement, *, closes: bool, took: bool) -> LiteralString:
-    """Add which transitions speak of an event or a message that is not there; return the guard that leaves them out.
+def _unfit(s: Statement, *checks: tuple[LiteralString, bool]) -> LiteralString:
+    """Add which transitions speak of an event, a message or an operation that is not there; return the guard that leaves them out.
 
-    Only the run's own transitions take either away, so what the statement's snapshot shows still holds when the run row is locked.
+    Only the run's own transitions take the first two away, so what the statement's snapshot shows still holds when the run row is locked.
     """
-    if not closes and not took:
+    asked: list[LiteralString] = [check for check, is_asked in checks if is_asked]
+    if not asked:
         return ""
-    both: LiteralString = " UNION ALL " if closes and took else ""
-    union: LiteralString = (MISHELD if closes else "") + both + (UNTAKEN if took else "")
+    union: LiteralString = " UNION ALL ".join(asked)
     s.part(f"unfit AS MATERIALIZED ({union})")
     return "AND t.id NOT IN (SELECT id FROM unfit)"
 

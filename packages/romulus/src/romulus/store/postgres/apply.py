@@ -18,7 +18,7 @@ from .advance import statement
 from .children import has_family, write_family
 from .ending import ends
 from .evidence import keep_refused
-from .operations import concerned, leave_operations, unfit, write_operations
+from .operating import for_review, mailed
 from .pool import Pool
 from .pools import has_pools, leave_pools, write_pools
 from .rows import generation_parts
@@ -67,8 +67,8 @@ def rounds(transitions: Sequence[Transition]) -> list[list[Transition]]:
 
 async def write_all(session: Session, transitions: Sequence[Transition]) -> set[int]:
     """Write transitions of different runs, plain ones with one statement, and return the IDs of those whose guards held."""
-    if any(concerned(t) for t in transitions):
-        bad = await unfit(session, transitions)
+    if any(for_review(t) for t in transitions):
+        bad = await mailed(session, transitions)
         transitions = [t for t in transitions if t.id not in bad]
     if not transitions:
         return set()
@@ -81,14 +81,10 @@ async def write_all(session: Session, transitions: Sequence[Transition]) -> set[
 
 
 async def _write_beside(session: Session, transitions: Sequence[Transition]) -> None:
-    """Write what needs statements of its own: whether a child's ID is free shows at its insertion, others change operations meanwhile."""
+    """Write what needs statements of its own: whether a child's ID is free shows at its insertion."""
     family = [t for t in transitions if has_family(t)]
     if family:
         await write_family(session, family)
-    operating = [t for t in transitions if concerned(t)]
-    if operating:
-        await write_operations(session, operating)
-        await leave_operations(session, [t.generation for t in operating if t.operates and ends(t)])
     pooling = [t for t in transitions if has_pools(t)]
     if pooling:
         await write_pools(session, [t for t in pooling if not ends(t)])
@@ -96,7 +92,7 @@ async def _write_beside(session: Session, transitions: Sequence[Transition]) -> 
 
 
 def _in_pieces(t: Transition) -> bool:
-    return has_family(t) or concerned(t) or has_pools(t)
+    return has_family(t) or for_review(t) or has_pools(t)
 
 
 async def refuse(pool: Pool, refused: Sequence[Transition]) -> set[int]:

@@ -16,7 +16,8 @@ from romulus.store.queue import place
 from .children import Asked, asked, carried_out, leave_after_change, tell_ended
 from .ending import begin_generation
 from .floors import Lists
-from .operations import leave_operations, open_of
+from .operating import leave_operations
+from .operations import open_of
 from .pools import leave_pools
 from .reading import endings, run_and_generation
 from .session import Session
@@ -110,7 +111,7 @@ async def _follow(session: Session, before: Run, generation: Generation, decided
         await session.rows("change.ended", END, run.key, generation.number, generation.started_at, now, decided.failure)
         await session.rows("change.attempts", FORGET, run.key, generation.number)
         await session.rows("change.waits", WITHDRAW, run.key)
-        await leave_operations(session, [generation.key])
+        await leave_operations(session, generation.key)
         await leave_pools(session, [generation.key])
         await leave_after_change(session, run, generation.number, decided.failure, over=run.status in TERMINAL)
     if run.status in TERMINAL:

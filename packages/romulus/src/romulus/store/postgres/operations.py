@@ -1,8 +1,4 @@
-"""Operations: recorded and marked by their run's transition, claimed and settled by any worker; what these report is in `reporting`.
-
-Other than waits, an operation is changed by others while its run goes on. So a batch that speaks of operations first locks its run rows,
-then these operations, and only then checks and writes, each statement with a snapshot of after the locks. Reports lock in the same order.
-"""
+"""Operations: claimed and settled by any worker, and read; their run's transition writes them in `operating`, reports in `reporting`."""
 
 # ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
@@ -10,14 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, LiteralString, NamedTuple
 
-from romulus.core.operations import SETTLED, OperationNote, OperationRow, OperationState, Protocol
-from romulus.core.pools import DEFAULT_POOL
-from romulus.core.record import HoldKind
-from romulus.core.transition import Transition
+from romulus.core.operations import OperationNote, OperationRow, OperationState, Protocol
 from romulus.store.contract import Listed, OperationsServed, TakenOperations
 from romulus.store.paging import page, position
 
-from .rows import Row, columns, generation_parts
+from .rows import Row, generation_parts
 from .session import Session
 
 
@@ -48,75 +41,11 @@ OPERATION: Final[LiteralString] = (
 )
 FROM: Final[LiteralString] = "FROM romulus.operations o JOIN romulus.runs r ON r.key = o.run"
 
-# ---- the run's own transition
-LOCK_RUNS: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE key = ANY($1::bigint[]) ORDER BY key FOR UPDATE"
-LOCK_OWN: Final[LiteralString] = (
-    "SELECT o.key FROM romulus.operations o JOIN unnest($1::bigint[], $2::integer[], $3::integer[]) x (run, generation, seq) "
-    "ON o.run = x.run AND o.generation = x.generation AND o.seq = x.seq ORDER BY o.key FOR UPDATE OF o"
-)
-UNMARKED: Final[LiteralString] = (
-    "SELECT x.id FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::bigint[]) "
-    "x (id, run, generation, seq, before, fence) WHERE NOT EXISTS (SELECT 1 FROM romulus.operations o WHERE o.run = x.run "
-    "AND o.generation = x.generation AND o.seq = x.seq AND o.state = x.before AND (x.before <> 'armed' OR o.fence = x.fence))"
-)
-UNINTENDED: Final[LiteralString] = (
-    "SELECT x.id FROM unnest($1::bigint[], $2::bigint[], $3::integer[], $4::integer[]) x (id, run, generation, seq) "
-    "JOIN romulus.operations o ON o.run = x.run AND o.generation = x.generation AND o.seq = x.seq WHERE o.state <> 'queued'"
-)
-MAILED: Final[LiteralString] = "SELECT DISTINCT run FROM romulus.inbox WHERE run = ANY($1::bigint[]) AND key <> ALL($2::bigint[])"
-INTENDED: Final[LiteralString] = (
-    "INSERT INTO romulus.operations (id, namespace, run, generation, seq, name, digest, arguments, idempotent, key_lifetime, settle, "
-    "timeout, has_lookup, state, sends, owner, fence, by_run, first_sent_at, may_leave_until, due, looks, cleared, seen_applied, awaited, "
-    "hold_reason, failed, body, created_at, updated_at, pool, position) SELECT x.id, r.namespace, x.run, x.generation, x.seq, "
-    "x.name, x.digest, x.arguments, x.idempotent, x.key_lifetime, x.settle, x.timeout, x.has_lookup, x.state, "
-    "(x.armed OR x.since IS NOT NULL)::integer, "
-    "x.owner, x.fence, NOT x.pooled, CASE WHEN x.armed THEN c.now ELSE x.since END, x.may_leave_until, "
-    "CASE WHEN x.pooled OR x.since IS NOT NULL THEN c.now END, 0, "
-    "false, false, true, '', false, '', c.now, c.now, x.pool, x.position "
-    "FROM unnest($1::text[], $2::bigint[], $3::integer[], $4::integer[], $5::text[], $6::text[], $7::bytea[], $8::boolean[], $9::bigint[], "
-    "$10::bigint[], $11::bigint[], $12::boolean[], $13::text[], $14::boolean[], $15::text[], $16::bigint[], $17::bigint[], $18::text[], "
-    "$19::boolean[], $20::integer[], $21::bigint[]) "
-    "x (id, run, generation, seq, name, digest, arguments, idempotent, key_lifetime, settle, timeout, has_lookup, state, armed, owner, "
-    "fence, may_leave_until, pool, pooled, position, since) JOIN romulus.runs r ON r.key = x.run, "
-    "(SELECT romulus.clock() AS now OFFSET 0) c "
-    "ON CONFLICT (run, generation, seq) DO UPDATE SET state = excluded.state, sends = excluded.sends, owner = excluded.owner, "
-    "fence = excluded.fence, by_run = true, first_sent_at = excluded.first_sent_at, may_leave_until = excluded.may_leave_until, "
-    "updated_at = excluded.updated_at WHERE operations.state = 'queued'"
-)
-DOUBTED: Final[LiteralString] = (
-    "INSERT INTO romulus.doubted (operation) SELECT o.key FROM unnest($1::bigint[], $2::integer[], $3::integer[]) x (run, generation, seq) "
-    "JOIN romulus.operations o ON o.run = x.run AND o.generation = x.generation AND o.seq = x.seq"
-)
-# Un-arming takes the send back.
-MARKED: Final[LiteralString] = (
-    "UPDATE romulus.operations o SET state = x.state, due = x.due, seen_applied = o.seen_applied OR x.seen_applied, awaited = x.awaited, "
-    "ended_at = CASE WHEN x.settled THEN c.now END, updated_at = c.now, owner = NULL, "
-    "sends = o.sends - (x.before = 'armed' AND x.state = 'queued')::integer, "
-    "first_sent_at = CASE x.state WHEN 'queued' THEN NULL ELSE o.first_sent_at END "
-    "FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::text[], $5::text[], $6::bigint[], $7::boolean[], $8::boolean[], "
-    "$9::boolean[]) x (run, generation, seq, before, state, due, seen_applied, awaited, settled), "
-    "(SELECT romulus.clock() AS now OFFSET 0) c WHERE o.run = x.run AND o.generation = x.generation AND o.seq = x.seq"
-)
+# ---- histories
 INTO_NOTES: Final[LiteralString] = "INSERT INTO romulus.operation_notes (operation, at, kind, who, state, detail, body) "
 ADD_NOTES: Final[LiteralString] = INTO_NOTES + (
     "SELECT operation, at, kind, who, state, detail, body FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], "
     "$6::text[], $7::bytea[]) WITH ORDINALITY x (operation, at, kind, who, state, detail, body, n) ORDER BY n"
-)
-LOSSES: Final[LiteralString] = INTO_NOTES + (
-    "SELECT o.key, romulus.clock(), 'no answer', x.who, x.state, '{}', x.error FROM unnest($1::bigint[], $2::integer[], $3::integer[], "
-    "$4::text[], $5::text[], $6::bytea[]) x (run, generation, seq, who, state, error) JOIN romulus.operations o ON o.run = x.run "
-    "AND o.generation = x.generation AND o.seq = x.seq"
-)
-FORSAKE: Final[LiteralString] = (
-    "UPDATE romulus.operations o SET awaited = false FROM unnest($1::bigint[], $2::integer[], $3::integer[]) x (run, generation, seq) "
-    "WHERE o.run = x.run AND o.generation = x.generation AND o.seq = x.seq"
-)
-LEAVE: Final[LiteralString] = (
-    "UPDATE romulus.operations o SET awaited = false, state = CASE o.state WHEN 'queued' THEN 'withdrawn' ELSE o.state END, "
-    "owner = CASE o.state WHEN 'queued' THEN NULL ELSE o.owner END, due = CASE o.state WHEN 'queued' THEN NULL ELSE o.due END, "
-    "ended_at = CASE o.state WHEN 'queued' THEN c.now ELSE o.ended_at END, updated_at = c.now "
-    "FROM unnest($1::bigint[], $2::integer[]) x (run, generation), (SELECT romulus.clock() AS now OFFSET 0) c "
-    "WHERE o.run = x.run AND o.generation = x.generation AND o.awaited"
 )
 
 # ---- settling
@@ -174,74 +103,6 @@ LISTED: Final[LiteralString] = (
     "AND ($4::bigint IS NULL OR o.run = $4) ORDER BY o.key LIMIT $5"
 )
 HISTORY: Final[LiteralString] = "SELECT at, kind, who, state, detail, body FROM romulus.operation_notes WHERE operation = $1 ORDER BY key"
-
-
-# ---- written by the run's own transition -----------------------------------------------------------
-
-
-def concerned(t: Transition) -> bool:
-    """Return whether *t* speaks of operations, or holds its run for the review of one."""
-    return bool(t.marks or t.intents or t.forsaken or t.operates) or _for_review(t)
-
-
-async def unfit(session: Session, transitions: Sequence[Transition]) -> set[int]:
-    """Lock what a batch speaks of, runs before operations; return the IDs of transitions whose operations, or inbox, forbid them."""
-    await session.rows("operations.runs", LOCK_RUNS, [t.run for t in transitions])
-    marks = [(t.id, *generation_parts(t.generation), m.seq, m.before.value, t.fence) for t in transitions for m in t.marks]
-    intents = [(t.id, *generation_parts(t.generation), i.seq) for t in transitions for i in t.intents]
-    if marks or intents:
-        own = [row[1:4] for row in (*marks, *intents)]
-        await session.rows("operations.lock", LOCK_OWN, *columns(own))
-    bad: set[int] = set()
-    if marks:
-        bad |= {found for (found,) in await session.rows("operations.unmarked", UNMARKED, *columns(marks))}
-    if intents:
-        bad |= {found for (found,) in await session.rows("operations.unintended", UNINTENDED, *columns(intents))}
-    reviewed = {t.run: t.id for t in transitions if _for_review(t)}
-    if reviewed:
-        taken = [key for t in transitions for key in t.taken]
-        bad |= {reviewed[run] for (run,) in await session.rows("operations.mailed", MAILED, list(reviewed), taken)}
-    return bad
-
-
-async def write_operations(session: Session, transitions: Sequence[Transition]) -> None:
-    """Record the intents and marks of *transitions*, whose guards held."""
-    intents = [_intent(t, i) for t in transitions for i in t.intents]
-    if intents:
-        await session.rows("operations.intended", INTENDED, *columns(intents))
-    doubted = [(*generation_parts(t.generation), i.seq) for t in transitions for i in t.intents if i.since is not None]
-    if doubted:
-        await session.rows("operations.doubted", DOUBTED, *columns(doubted))
-    marks = [(*generation_parts(t.generation), m.seq, m.before.value, m.state.value, m.due, m.seen_applied, m.awaited, m.state in SETTLED)
-             for t in transitions for m in t.marks]  # fmt: skip
-    if marks:
-        await session.rows("operations.marked", MARKED, *columns(marks))
-    lost = [(*generation_parts(t.generation), m.seq, t.owner, m.state.value, m.error) for t in transitions for m in t.marks if m.error]
-    if lost:
-        await session.rows("operations.losses", LOSSES, *columns(lost))
-    forsaken = [(*generation_parts(t.generation), seq) for t in transitions for seq in t.forsaken]
-    if forsaken:
-        await session.rows("operations.forsaken", FORSAKE, *columns(forsaken))
-
-
-async def leave_operations(session: Session, generations: Sequence[int]) -> None:
-    """Withdraw the queued operations of generations that end; nobody awaits the others any more."""
-    if generations:
-        await session.rows("operations.leave", LEAVE, *columns([generation_parts(key) for key in generations]))
-
-
-def _for_review(t: Transition) -> bool:
-    return t.hold is not None and t.hold[0] is HoldKind.REVIEW
-
-
-def _intent(t: Transition, i: Any) -> Row:
-    armed = i.state is OperationState.ARMED
-    pooled = i.pool != DEFAULT_POOL and i.state is OperationState.QUEUED
-    return (
-        i.id, *generation_parts(t.generation), i.seq, i.name, i.digest, i.arguments, i.protocol.idempotent, i.protocol.key_lifetime,
-        i.protocol.settle, i.protocol.timeout, i.protocol.has_lookup, i.state.value, armed, t.owner if armed else None, t.fence,
-        i.may_leave_until, i.pool, pooled, i.position, i.since,
-    )  # fmt: skip
 
 
 # ---- settling ---------------------------------------------------------------------------------------
