@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+from itertools import count
+from typing import Any, LiteralString
+
 import pytest
 
 from romulus.core.transition import Closing
@@ -11,6 +16,7 @@ from romulus.store.postgres.session import OwnSession
 from tests.postgres.kit import opened, settled
 from tests.postgres.server import Database
 from tests.postgres.test_floors import CLAIMED, FLUSH, pages, session
+from tests.postgres.test_growth import day
 from tests.store.kit import MovableHost, advance, again, claim, claimed, close, event, park, register, request, start, succeed, wait
 
 __all__ = ["session"]
@@ -55,6 +61,53 @@ async def test_runs_that_were_queued_since_the_statistics_were_made_are_not_look
 
     assert await pages(session, lambda s: looking.look(s, request(), 10, seen.queues, seen.lists)) < 100
     assert await pages(session, lambda s: looking.look(s, request(alone=True), 10, None, seen.lists)) < 100
+
+
+# Few rows there are, or few that the index has: of workers, of what is claimed, held or unread; events are read from the oldest on.
+READ_WHOLE = {
+    "workers", "workers_pkey", "operations_owner", "pool_attempts_owner", "runs_held", "inbox_pkey", "waits_event", "meta", "events_pkey",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lived", [False, True])
+async def test_no_statement_of_a_day_reads_a_whole_table_or_namespace_where_nobody_has_made_statistics(
+    new_database: Database, host: MovableHost, monkeypatch: pytest.MonkeyPatch, lived: bool
+) -> None:
+    """The planner takes every index for as good as any other then, and what it has chosen is kept: the first minutes are what one sees."""
+    said: dict[LiteralString, tuple[Any, ...]] = {}
+    rows = OwnSession.rows
+
+    async def noted(self: OwnSession, name: LiteralString, sql: LiteralString, *args: Any) -> Any:
+        said.setdefault(sql, args)
+        return await rows(self, name, sql, *args)
+
+    monkeypatch.setattr(OwnSession, "rows", noted)
+    new_database.execute(UNTOUCHED)
+    async with opened(new_database.url, host) as store:
+        await day(store, host, (f"n{number}" for number in count()))
+    other = new_database if lived else Database(new_database.server, new_database.server.create(new_database.server.template()))
+    async with opened(other.url, host) as store, store._pool.taken() as planning:
+        planned = {sql: args for sql, args in said.items() if sql.lstrip().startswith(PLANNED) and "pg_class" not in sql}
+        plans = {sql: await planning.connection.fetch(f"EXPLAIN (FORMAT JSON) {sql}", *args) for sql, args in planned.items()}
+    whole = {sql: found for sql, ((plan,),) in plans.items() if (found := sorted(_read_whole(json.loads(plan)[0]["Plan"]) - READ_WHOLE))}
+
+    assert whole == {}
+    assert len(plans) > 50
+
+
+PLANNED = ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")
+NAMESPACE_ALONE = re.compile(r"\(*namespace = [^)]*\)*")
+
+
+def _read_whole(plan: dict[str, Any]) -> set[str]:
+    """Return which tables or indexes a plan reads from end to end, or all of a namespace of."""
+    found: set[str] = set()
+    condition = plan.get("Index Cond", "")
+    if plan["Node Type"] == "Seq Scan":
+        found.add(plan["Relation Name"])
+    elif "Relation Name" in plan and "Index Name" in plan and (not condition or NAMESPACE_ALONE.fullmatch(condition)):
+        found.add(plan["Index Name"])
+    return found.union(*map(_read_whole, plan.get("Plans", [])))
 
 
 MANY = 20_000

@@ -1,5 +1,6 @@
 """`Store.change`: a run row read under its lock, decided upon and written, in one transaction."""
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -20,11 +21,12 @@ from .operating import leave_operations
 from .operations import open_of
 from .pools import leave_pools
 from .reading import endings, run_and_generation
+from .rows import of_name
 from .session import Session
 
 Decide: TypeAlias = Callable[[Run, Generation, int], Next | None]
 
-LOCK: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE namespace = $1 AND id = $2 FOR UPDATE"
+LOCK: Final[LiteralString] = f"SELECT key FROM romulus.runs {of_name('$1', '$2')} FOR UPDATE"
 WRITE: Final[LiteralString] = (
     "UPDATE romulus.runs SET status = $2, position = $3, revision = $4, owner = $5, fence = $6, cancel_seq = $7, cancel_reason = $8, "
     "last_transition = $9, armed = $10, losses = $11, wake_at = $12, lane = $13, queue_at = $14, priority = $15, digest = $16, "

@@ -16,7 +16,7 @@ from romulus.core.record import About, Run, StartedChild
 from romulus.core.transition import Attach, NewChild, NewRun, Transition
 
 from .floors import Lists, lowest
-from .rows import generation_parts
+from .rows import generation_parts, of_name
 from .session import Session
 from .starting import create
 from .statement import Statement
@@ -41,8 +41,8 @@ INTO_INBOX: Final[LiteralString] = (
 WHO_HAS: Final[LiteralString] = (
     "SELECT r.id, r.key, EXISTS (SELECT 1 FROM romulus.children c WHERE c.child = r.key AND c.parent = $3 AND c.generation <> $4), "
     "g.workflow, g.seeds, encode(g.input_digest, 'hex'), r.status "
-    "FROM romulus.runs r JOIN romulus.generations g ON g.run = r.key AND g.number = 1 "
-    "WHERE r.namespace = $1 AND r.id = $2"
+    f"FROM (SELECT * FROM romulus.runs {of_name('$1', '$2')}) r "
+    "CROSS JOIN LATERAL (SELECT * FROM romulus.generations WHERE run = r.key AND number = 1 OFFSET 0) g"
 )
 ATTACH: Final[LiteralString] = (
     "WITH mine AS (UPDATE romulus.children SET generation = $3, seq = $4, on_close = $5 WHERE child = $1 AND parent = $2 RETURNING child) "
@@ -83,7 +83,8 @@ CLOSED: Final[LiteralString] = (
 )
 # A child and its parent that end at once do not see each other: the one tells, the other forgets what it was told before.
 UNREAD: Final[LiteralString] = (
-    "SELECT DISTINCT i.run FROM romulus.inbox i JOIN romulus.runs r ON r.key = i.run WHERE r.finished_at IS NOT NULL LIMIT $1"
+    "SELECT DISTINCT i.run FROM romulus.inbox i CROSS JOIN LATERAL (SELECT 1 FROM romulus.runs WHERE key = i.run "
+    "AND finished_at IS NOT NULL OFFSET 0) r LIMIT $1"
 )
 # Under the lock of the run: one that is reopened after it is told anew of the children that it takes over.
 FORGET: Final[LiteralString] = (

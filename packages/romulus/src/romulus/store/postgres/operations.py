@@ -55,8 +55,10 @@ CLAIM_OVER: Final[LiteralString] = (
     "WHERE r.key = o.run) ELSE (SELECT NOT w.dead FROM romulus.workers w WHERE w.id = o.owner) END, false)"
 )
 LOST: Final[LiteralString] = f"SELECT o.key FROM romulus.operations o WHERE {CLAIM_OVER} LIMIT 1"
+# By the index of owners, which has the few that are claimed: by that of keys, all that a server ever sent was read.
 LOCK_LOST: Final[LiteralString] = (
-    f"SELECT o.key FROM romulus.operations o WHERE {CLAIM_OVER} ORDER BY o.key LIMIT 1000 FOR UPDATE OF o SKIP LOCKED"
+    "SELECT o.key FROM romulus.operations o WHERE o.key = ANY(ARRAY(SELECT key FROM romulus.operations WHERE owner IS NOT NULL "
+    f"ORDER BY owner)) AND {CLAIM_OVER} ORDER BY o.key LIMIT 1000 FOR UPDATE OF o SKIP LOCKED"
 )
 NOTE_LOST: Final[LiteralString] = INTO_NOTES + (
     "SELECT key, romulus.clock(), 'lost', owner, $2::text, '{}', '' FROM romulus.operations WHERE key = ANY($1::bigint[]) "
@@ -93,7 +95,7 @@ TAKE: Final[LiteralString] = (
 )
 
 # ---- reads
-ONE: Final[LiteralString] = f"SELECT {OPERATION} {FROM} WHERE o.namespace = $1 AND o.id = $2"
+ONE: Final[LiteralString] = f"SELECT {OPERATION} {FROM} WHERE (o.namespace || '') = $1 AND o.id = $2"
 AWAITED: Final[LiteralString] = f"SELECT {OPERATION} {FROM} WHERE o.run = $1 AND o.generation = $2 AND o.awaited ORDER BY o.seq"
 OPEN: Final[LiteralString] = (
     f"SELECT {OPERATION} {FROM} WHERE o.run = $1 AND o.generation = $2 AND o.state IN ('armed', 'unknown', 'resend', 'held') ORDER BY o.seq"

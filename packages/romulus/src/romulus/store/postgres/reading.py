@@ -16,12 +16,14 @@ from .rows import (
     ENTRY,
     FROM_RUNS,
     GENERATION,
+    ITS_GENERATION,
     RECORD,
     RUN,
     Row,
     entry_of,
     generation_of,
     generation_parts,
+    of_name,
     record_of,
     run_and_generation_of,
     run_of,
@@ -47,16 +49,13 @@ WAIT: Final[LiteralString] = (
     "(SELECT r.id FROM romulus.runs r WHERE r.key = w.run), w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.opened_at, "
     "(SELECT e.id FROM romulus.events e WHERE e.arrival = w.event)"
 )
+RUN_OF_NAME: Final[LiteralString] = f"CROSS JOIN LATERAL (SELECT * FROM romulus.runs {of_name('n.namespace', 'n.id')}) r"
+ITSELF: Final[LiteralString] = f"(SELECT * FROM romulus.runs {of_name('$1', '$2')}) r"
 NAMED: Final[LiteralString] = (
-    f"SELECT {RECORD} FROM (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) n (namespace, id)) n "
-    "JOIN romulus.runs r ON r.namespace = n.namespace AND r.id = n.id "
-    "JOIN romulus.generations g ON g.run = r.key AND g.number = r.generation"
+    f"SELECT {RECORD} FROM (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) n (namespace, id)) n {RUN_OF_NAME} {ITS_GENERATION}"
 )
-ONE: Final[LiteralString] = f"SELECT {RUN} FROM romulus.runs r WHERE r.namespace = $1 AND r.id = $2"
-STATUSES: Final[LiteralString] = (
-    "SELECT n.namespace, n.id, r.status FROM unnest($1::text[], $2::text[]) n (namespace, id) "
-    "JOIN romulus.runs r ON r.namespace = n.namespace AND r.id = n.id"
-)
+ONE: Final[LiteralString] = f"SELECT {RUN} FROM {ITSELF}"
+STATUSES: Final[LiteralString] = f"SELECT n.namespace, n.id, r.status FROM unnest($1::text[], $2::text[]) n (namespace, id) {RUN_OF_NAME}"
 RUNS: Final[LiteralString] = (
     f"SELECT {RUN} FROM romulus.runs r WHERE namespace = $1 AND key > $2 AND ($3::text IS NULL OR workflow = $3) "
     "AND ($4::text IS NULL OR status = $4) AND ($5::bigint IS NULL OR created_at >= $5) AND ($6::bigint IS NULL OR created_at < $6) "
@@ -84,7 +83,7 @@ async def statuses(session: Session, names: Sequence[tuple[str, str]]) -> list[R
 
 async def run_and_generation(session: Session, namespace: str, run_id: str) -> tuple[Run, Generation] | None:
     """Return a run's row and its current generation."""
-    sql = f"SELECT {RUN}, {GENERATION} {FROM_RUNS} WHERE r.namespace = $1 AND r.id = $2"
+    sql = f"SELECT {RUN}, {GENERATION} FROM {ITSELF} {ITS_GENERATION}"
     row = await session.row("read.run_and_generation", sql, namespace, run_id)
     return None if row is None else run_and_generation_of(row)
 

@@ -1,5 +1,6 @@
 """Storing events: deduplicated by their ID, queued for matching."""
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -8,18 +9,19 @@ from typing import Final, LiteralString, TypeAlias
 from romulus.core.transition import EventClash, EventRefused, NewEvent, Received
 from romulus.store.contract import UNMATCHED_MAX
 
+from .rows import of_name
 from .session import Session
 
 Name: TypeAlias = tuple[str, str]  # namespace, event ID
 
 # Arrival numbers are given in the order of the call, rows are written in the order of their IDs. What is new has to find room in its
 # queue; two calls at once may each find the last of it.
-SEND: Final[LiteralString] = """
+SEND: Final[LiteralString] = f"""
 WITH c AS MATERIALIZED (SELECT romulus.clock() AS now),
 t AS MATERIALIZED (SELECT nextval('romulus.arrivals') AS arrival, n.* FROM unnest($1::text[], $2::text[],
     $3::text[], $4::text[], $5::bytea[], $6::bytea[]) AS n (namespace, id, name, correlation_id, payload, digest)),
 fresh AS MATERIALIZED (SELECT t.*, row_number() OVER (PARTITION BY namespace, name, correlation_id ORDER BY arrival) AS n FROM t
-    WHERE NOT EXISTS (SELECT 1 FROM romulus.events e WHERE e.namespace = t.namespace AND e.id = t.id)),
+    WHERE (SELECT arrival FROM romulus.events {of_name("t.namespace", "t.id")}) IS NULL),
 room AS MATERIALIZED (SELECT q.*, $7::bigint - (SELECT count(*) FROM (SELECT 1 FROM romulus.unmatched u WHERE u.namespace = q.namespace
     AND u.name = q.name AND u.correlation_id = q.correlation_id LIMIT $7) x) AS places
     FROM (SELECT DISTINCT namespace, name, correlation_id FROM fresh) q),
@@ -36,7 +38,7 @@ SELECT namespace, id FROM stored
 """
 KNOWN: Final[LiteralString] = (
     "SELECT e.namespace, e.id, e.digest FROM unnest($1::text[], $2::text[]) n (namespace, id) "
-    "JOIN romulus.events e ON e.namespace = n.namespace AND e.id = n.id"
+    f"CROSS JOIN LATERAL (SELECT * FROM romulus.events {of_name('n.namespace', 'n.id')}) e"
 )
 
 

@@ -41,9 +41,10 @@ WAKE_DEALT: Final[LiteralString] = (
     f"ANY($1::bigint[]) AND {DEALT} "
     "ORDER BY r.key FOR UPDATE SKIP LOCKED))"
 )
+# Only the index of waits that hold an event has these in order: without that, all open waits were read.
 FORGOTTEN: Final[LiteralString] = (
-    "SELECT r.key FROM (SELECT run FROM romulus.waits WHERE event IS NOT NULL UNION SELECT run FROM romulus.inbox) d "
-    f"JOIN romulus.runs r ON r.key = d.run WHERE {DEALT} LIMIT $1"
+    "SELECT r.key FROM ((SELECT run FROM romulus.waits WHERE event IS NOT NULL ORDER BY event) UNION SELECT run FROM romulus.inbox) d "
+    f"CROSS JOIN LATERAL (SELECT * FROM romulus.runs WHERE key = d.run OFFSET 0) r WHERE {DEALT} LIMIT $1"
 )
 TAKE: Final[LiteralString] = (
     f"DELETE FROM romulus.wakes w WHERE w.key >= {lowest('wakes', '$2', '$3', '$4')} "
