@@ -138,6 +138,12 @@ async def test_un_arming_takes_the_send_back(store: Store, host: MovableHost) ->
     assert (found.state, found.sends, found.first_sent_at, found.owner) == (S.QUEUED, 0, None, None)
 
 
+async def test_what_is_un_armed_and_given_up_at_once_was_never_sent(store: Store, host: MovableHost) -> None:
+    await recorded(store, host, marks=(OperationMark(1, S.ARMED, S.WITHDRAWN, awaited=False),))
+    found = await row(store)
+    assert (found.state, found.sends, found.first_sent_at, found.awaited, found.ended_at is None) == (S.WITHDRAWN, 0, None, False, False)
+
+
 async def test_what_is_un_armed_can_be_armed_again_by_the_same_transition(store: Store, host: MovableHost) -> None:
     record = await recorded(store, host)
     twice = advance(record, marks=[OperationMark(1, S.ARMED, S.QUEUED)], intents=[intent(may_leave_until=9_000)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from romulus.core.machine import GUARDS_CANCEL, Change, after
-from romulus.core.operations import NewIntent, OperationMark, OperationState
+from romulus.core.operations import NewIntent, OperationEvent, OperationMark, OperationState
+from romulus.core.operations import after as to
 from romulus.core.pools import DEFAULT_POOL, NewPoolAttempt
 from romulus.core.record import AttemptRow, Entry, HoldKind, Message, Run
 from romulus.core.transition import Attach, CloseChild, CloseWait, Closing, NewChild, NewGeneration, NewWait, Transition
@@ -17,7 +18,7 @@ class Draft:
     __slots__ = (
         "abandoned", "answers", "arms", "attaches", "attempts", "attributes", "bytes", "changed", "children", "closes", "closing",
         "entries", "forgotten", "forsaken", "id", "intents", "marks", "not_before", "opens", "poison", "pools", "progressed",
-        "recalled", "returned", "settled", "taken",
+        "recalled", "returned", "settled", "taken", "withdrawn",
     )  # fmt: skip
 
     def __init__(self, transition_id: int) -> None:
@@ -37,7 +38,8 @@ class Draft:
         self.answers: list[Message] = []  # delivered once the transition is durable
         self.attributes: str | None = None
         self.intents: dict[int, NewIntent] = {}
-        self.marks: list[OperationMark] = []
+        self.marks: list[OperationMark] = []  # what has become of sends
+        self.withdrawn: list[int] = []  # queued operations that the code no longer awaits
         self.forsaken: list[int] = []  # operations whose outcome is in an entry
         self.abandoned: list[int] = []  # operations that the code no longer awaits
         self.pools: list[NewPoolAttempt] = []
@@ -122,6 +124,11 @@ class Draft:
         self.marks.append(mark)
         self.changed = True
 
+    def withdraw(self, seq: int) -> None:
+        """Give up an operation that is queued, or is queued again by this very draft."""
+        self.withdrawn.append(seq)
+        self.changed = True
+
     def queue_in_pool(self, attempt: NewPoolAttempt) -> None:
         """Queue an attempt in its pool."""
         self.pools.append(attempt)
@@ -147,7 +154,7 @@ class Draft:
         self.closing.clear()
         self.answers.clear()
         self.intents.clear()
-        self.marks[:] = [mark for mark in self.marks if mark.before is not OperationState.QUEUED]
+        self.withdrawn.clear()
         self.abandoned.clear()
         self.pools.clear()
         self.recalled.clear()
@@ -180,10 +187,19 @@ class Draft:
             cancel_seq if change in GUARDS_CANCEL else None, self.not_before, self.progressed, wake_at, digest, excluded,
             self._attempts(), self.settled + self.forgotten, tuple(self.opens.values()), self.closes,
             hold, result, failure, ended_by, begins, self.children, self.attaches, self.closing, self.taken, self.attributes,
-            child=run.depth > 0, parent=parent or operates or pooled, intents=tuple(self.intents.values()), marks=self.marks,
+            child=run.depth > 0, parent=parent or operates or pooled, intents=tuple(self.intents.values()), marks=self._marks(),
             forsaken=self.forsaken + self.abandoned, operates=operates,
             pools=self.pools, recalled=self.returned + self.recalled, pooled=pooled,
         )  # fmt: skip
+
+    def _marks(self) -> list[OperationMark]:
+        """Return one mark of each operation: of one that was un-armed and is given up, from where the record has it to its end."""
+        before = {mark.seq: mark.before for mark in self.marks}
+        given_up = [
+            OperationMark(seq, before.get(seq, OperationState.QUEUED), to(OperationState.QUEUED, OperationEvent.WITHDRAW), awaited=False)
+            for seq in self.withdrawn
+        ]
+        return [mark for mark in self.marks if mark.seq not in self.withdrawn] + given_up
 
     def _attempts(self) -> tuple[AttemptRow, ...]:
         return tuple(row for row in self.attempts.values() if row.seq not in self.forgotten)

@@ -73,7 +73,7 @@ def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error
     again.entries.extend(entry._replace(transition=again.id) for entry in transition.entries)
     again.settled.extend(draft.settled)
     again.taken.extend(transition.taken)
-    again.marks.extend(transition.marks)
+    again.marks.extend(draft.marks)
     again.forsaken.extend(draft.forsaken)
     again.closes.extend(draft.closes)
     again.returned.extend(draft.returned)

@@ -21,6 +21,7 @@ from .rows import Row, generation_parts
 from .session import Session
 from .statement import Statement
 
+UNSENT: Final = (OperationState.QUEUED, OperationState.WITHDRAWN)
 INTENTS: Final[LiteralString] = (
     "id bigint, run bigint, generation integer, seq integer, fence bigint, marked boolean, operation text, name text, digest text, "
     "arguments bytea, idempotent boolean, key_lifetime bigint, settle bigint, timeout bigint, has_lookup boolean, state text, owner text, "
@@ -188,7 +189,7 @@ def _mark(t: Transition, m: OperationMark) -> Row:
     awaited = m.awaited and m.seq not in t.forsaken and not _leaves(t)
     return (
         t.id, *generation_parts(t.generation), m.seq, t.fence, m.before.value, any(i.seq == m.seq for i in t.intents), state.value, m.due,
-        m.seen_applied, awaited, state in SETTLED, m.state is OperationState.QUEUED,
+        m.seen_applied, awaited, state in SETTLED, m.before is OperationState.ARMED and m.state in UNSENT,
     )  # fmt: skip
 
 

@@ -55,8 +55,8 @@ MARKS: Final = Bulk(
     "apply.marks",
     "UPDATE operations INDEXED BY operations_generation SET state = t.column5, due = t.column6, "
     "seen_applied = max(seen_applied, t.column7), awaited = t.column8, ended_at = t.column9, updated_at = t.column10, owner = NULL, "
-    "sends = sends - (t.column3 = 'armed' AND t.column5 = 'queued'), "
-    "first_sent_at = CASE t.column5 WHEN 'queued' THEN NULL ELSE first_sent_at END FROM (",
+    "sends = sends - (t.column3 = 'armed' AND t.column5 IN ('queued', 'withdrawn')), "
+    "first_sent_at = CASE WHEN t.column5 IN ('queued', 'withdrawn') THEN NULL ELSE first_sent_at END FROM (",
     10,
     ") AS t WHERE operations.generation = +t.column1 AND operations.seq = +t.column2 AND operations.state = +t.column3 "
     "AND (t.column3 <> 'armed' OR operations.fence = +t.column4)",

@@ -104,7 +104,7 @@ def withdrawn(driver: RunDriver, draft: Draft, command: Command) -> None:
     if tracked is None:
         return
     if draft.intents.pop(command.seq, None) is None and tracked.recorded and tracked.state is S.QUEUED:
-        draft.mark(OperationMark(command.seq, S.QUEUED, after(S.QUEUED, E.WITHDRAW), awaited=False))
+        draft.withdraw(command.seq)
     elif tracked.state is not S.QUEUED:
         draft.abandoned.append(command.seq)
         draft.changed = True
@@ -286,7 +286,7 @@ def take_up(driver: RunDriver, draft: Draft, record: Record) -> None:
         if command is not None:
             _known(driver, command, row)
         elif row.state is S.QUEUED:
-            draft.mark(OperationMark(row.seq, S.QUEUED, after(S.QUEUED, E.WITHDRAW), awaited=False))
+            draft.withdraw(row.seq)
         else:
             draft.abandoned.append(row.seq)
             draft.changed = True
