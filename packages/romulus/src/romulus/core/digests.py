@@ -39,12 +39,17 @@ def event_digest(name: str, correlation_id: str, payload: bytes) -> bytes:
 
 def _canonical(data: bytes) -> bytes:
     try:
-        value = json.loads(data, parse_float=_number)
+        value = _DECODER.decode(data.decode(json.detect_encoding(data), "surrogatepass"))
     except (ValueError, RecursionError):
         return data
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def _number(text: str) -> Any:
     value = float(text)
     return int(value) if value.is_integer() else value
+
+
+# Made once: to make a decoder takes longer than to read a small value.
+_DECODER = json.JSONDecoder(parse_float=_number)
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
