@@ -12,6 +12,7 @@ import pytest
 
 from romulus.core.errors import IllegalTransition
 from romulus.core.machine import Change, RunStatus
+from romulus.core.operations import ReportKind
 from romulus.core.pools import NewPoolAttempt, PoolAttempt, PoolEnd, PoolReport
 from romulus.core.record import AttemptRow, HoldKind, Message, Record
 from romulus.core.requests import ask_child, release, request_cancel, terminate
@@ -19,6 +20,7 @@ from romulus.core.transition import CloseChild, CloseWait, Closing, Created, New
 from romulus.store import open_store
 from romulus.store.contract import RunFilter, Store
 from tests.postgres.server import Database
+from tests.store import operating
 from tests.store.kit import (
     HELD,
     LEASE,
@@ -40,7 +42,10 @@ from tests.store.kit import (
 OWNERS = ("w1", "w2")
 RUNS, EVENTS, STEPS = 6, 14, 120
 CHILDREN = ("k0", "k1", "k2", "k3", "r0")
-WEIGHTS = {"move": 60, "claim": 24, "start": 10, "send": 6, "take pool": 6, "report pool": 6, "lose": 1, "change": 2}  # 2 for the others
+WEIGHTS = {
+    "move": 60, "operate": 24, "report operation": 12, "take operations": 6, "claim": 24, "start": 10, "send": 6, "take pool": 6,
+    "report pool": 6, "lose": 1, "change": 2,
+}  # of the others 2  # fmt: skip
 NAMES = (*(f"r{n}" for n in range(RUNS)), *CHILDREN[:4])
 START = 1_800_000_000 * SECOND
 
@@ -101,6 +106,9 @@ def choose(random: Random) -> tuple[str, tuple[Any, ...]]:
         "report pool": (random.randrange(100), random.choice(list(PoolEnd)), random.random() < 0.2),
         "lose pool": (),
         "close children": (random.choice([1, 10]),),
+        "operate": (random.randrange(100), random.randrange(1 << 30)),
+        "report operation": (random.randrange(100), random.choice(list(ReportKind)), random.random() < 0.2),
+        "take operations": (random.choice(OWNERS), random.choice([1, 10]), random.random() < 0.3),
     }
     return name, arguments[name]
 
@@ -122,6 +130,8 @@ async def match(side: Side, limit: int) -> Any:
 
 
 async def do_claim(side: Side, owner: str, limit: int) -> Any:
+    if any(worker.dead for worker in await side.store.workers("default") if worker.id == owner):
+        return None  # it claims nothing; what else its look sets right is each store's own affair
     claims = await claim(side.store, owner, limit=limit)
     side.held |= {record.run.id: record for record in claims.records}
     return [face(record) for record in claims.records]
@@ -143,6 +153,28 @@ async def move(side: Side, which: int, how: str, stale: bool, seed: int) -> Any:
     t = MOVES[how](record, Random(seed))
     side.sent[run_id] = t
     return await side.store.apply([t])
+
+
+async def operate(side: Side, which: int, seed: int) -> Any:
+    """Write transitions of two claimed runs that speak of operations, in one batch."""
+    owned = [run.id for run in (await side.store.runs(RunFilter("default"), None, 100)).items if run.owner is not None]
+    chosen = [owned[n] for n in sorted({which % len(owned), (which + 1) % len(owned)})] if owned else []
+    batch: list[Transition] = []
+    for number, run_id in enumerate(chosen):
+        record = await side.fresh(run_id)
+        assert record is not None
+        rows = list(await side.store.operations_of(record.generation.key))
+        batch.append(operating.operating(record, rows, Random(seed + number)))
+        side.sent[run_id] = batch[-1]
+    return list(await side.store.apply(batch)) if batch else None
+
+
+async def report_operation(side: Side, which: int, kind: ReportKind, stale: bool) -> Any:
+    return await operating.report(side.store, which, kind, stale)
+
+
+async def take_operations(side: Side, owner: str, limit: int, queued: bool) -> Any:
+    return await operating.take(side.store, owner, limit, queued=queued)
 
 
 async def again(side: Side, run_id: str) -> Any:
@@ -202,7 +234,7 @@ async def close_children(side: Side, limit: int) -> Any:
 COMMANDS: dict[str, Any] = {
     "start": start, "send": send, "match": match, "claim": do_claim, "pulse": pulse, "move": move, "again": again, "change": change,
     "advance": advance_clock, "lose": lose, "take pool": take_pool, "report pool": report_pool, "lose pool": lose_pool,
-    "close children": close_children,
+    "close children": close_children, "operate": operate, "report operation": report_operation, "take operations": take_operations,
 }  # fmt: skip
 
 
@@ -306,6 +338,7 @@ async def picture(store: Store) -> Any:
         "pools": [[(p.seq, p.number, p.state, p.owner) for p in await store.pooled(r.generation.key)] for r in runs if r is not None],
         "evidence": [len(await store.evidence(r.run.key)) for r in runs if r is not None],
         "events": [(e.id, e.state, e.late) for e in (await store.events("default", None, None, 100)).items],
+        "operations": await operating.picture(store),
         "waits": sorted((w.run_id, w.seq, w.event_id or "") for w in (await store.waits("default", None, 100)).items),
     }
 

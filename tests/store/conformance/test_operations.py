@@ -203,6 +203,13 @@ async def test_an_operation_recorded_in_doubt_is_the_one_that_is_doubted(store: 
     assert [(await row(store, n)).doubted for n in (1, 2, 5, 6, 7, 8)] == [False, False, True, False, False, False]
 
 
+async def test_an_operation_that_is_queued_again_can_be_doubted_again(store: Store, host: MovableHost) -> None:
+    doubted = intent(1, S.UNKNOWN, since=77)
+    record = await recorded(store, host, doubted, marks=(OperationMark(1, S.UNKNOWN, S.QUEUED),))
+    assert await store.apply([advance(record, intents=[doubted], operates=True)]) == [Verdict.APPLIED]
+    assert ((await row(store)).state, (await row(store)).doubted) == (S.UNKNOWN, True)
+
+
 async def test_what_one_run_forsakes_or_leaves_is_another_runs_no_less(store: Store, host: MovableHost) -> None:
     first, second = await pair(store, host, S.QUEUED)
     await store.apply([advance(first, forsaken=[1])])

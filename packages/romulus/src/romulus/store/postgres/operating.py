@@ -63,7 +63,9 @@ ARMED: Final[LiteralString] = (
     "fence = excluded.fence, by_run = true, first_sent_at = excluded.first_sent_at, may_leave_until = excluded.may_leave_until, "
     "awaited = excluded.awaited, updated_at = excluded.updated_at, ended_at = excluded.ended_at RETURNING key, state)"
 )
-DOUBTED: Final[LiteralString] = "doubted AS (INSERT INTO romulus.doubted (operation) SELECT key FROM recorded WHERE state = 'unknown')"
+DOUBTED: Final[LiteralString] = (
+    "doubted AS (INSERT INTO romulus.doubted (operation) SELECT key FROM recorded WHERE state = 'unknown' ON CONFLICT DO NOTHING)"
+)
 OF_MINE: Final[LiteralString] = "JOIN done d ON d.id = x.id JOIN mine m ON m.id = x.id AND m.seq = x.seq"
 # Un-arming takes the send back.
 MARKED: Final[LiteralString] = (
@@ -187,9 +189,11 @@ def _intent(t: Transition, i: NewIntent) -> Row:
 def _mark(t: Transition, m: OperationMark) -> Row:
     state = _left(t, m.state)
     awaited = m.awaited and m.seq not in t.forsaken and not _leaves(t)
+    intended = any(i.seq == m.seq for i in t.intents)
+    before = m.before.value if not intended or m.state is OperationState.QUEUED else ""  # what has ended is not armed: nothing is so
     return (
-        t.id, *generation_parts(t.generation), m.seq, t.fence, m.before.value, any(i.seq == m.seq for i in t.intents), state.value, m.due,
-        m.seen_applied, awaited, state in SETTLED, m.before is OperationState.ARMED and m.state in UNSENT,
+        t.id, *generation_parts(t.generation), m.seq, t.fence, before, intended, state.value, m.due, m.seen_applied, awaited,
+        state in SETTLED, m.before is OperationState.ARMED and m.state in UNSENT,
     )  # fmt: skip
 
 

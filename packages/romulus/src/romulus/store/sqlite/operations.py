@@ -46,7 +46,7 @@ INTENTS: Final = Bulk(
 )
 DOUBTED: Final = Bulk(
     "apply.doubted",
-    "INSERT INTO doubted (operation) SELECT o.key FROM (",
+    "INSERT OR IGNORE INTO doubted (operation) SELECT o.key FROM (",
     2,
     ") AS t CROSS JOIN operations o INDEXED BY operations_generation ON o.generation = t.column1 AND o.seq = t.column2",
 )
