@@ -549,16 +549,16 @@ async def test_a_generation_that_ends_withdraws_its_queued_operations_and_awaits
 
 async def test_what_the_last_transition_of_a_generation_says_of_operations_is_left_with_the_rest(store: Store, host: MovableHost) -> None:
     """Confirmed, lost, un-armed, recorded, armed: nothing is awaited any more, and of what is queued nothing will be sent."""
-    record = await recorded(store, host, intent(1), intent(2), intent(3), intent(4, S.QUEUED))
+    record = await recorded(store, host, intent(1), intent(2), intent(3), intent(4, S.QUEUED), intent(6, S.QUEUED))
     marks = [OperationMark(1, S.ARMED, S.CONFIRMED, awaited=False), lost(2), OperationMark(3, S.ARMED, S.QUEUED)]
-    last = succeed(record, entry(0), marks=marks, intents=[intent(4), intent(5, S.QUEUED)], operates=True)
+    last = succeed(record, entry(0), marks=marks, intents=[intent(4), intent(5, S.QUEUED), intent(6, S.QUEUED)], operates=True)
     assert await store.apply([last]) == [Verdict.APPLIED]
 
-    found = [await row(store, seq) for seq in range(1, 6)]
-    assert [each.state for each in found] == [S.CONFIRMED, S.UNKNOWN, S.WITHDRAWN, S.ARMED, S.WITHDRAWN]
-    assert [each.sends for each in found] == [1, 1, 0, 1, 0]
-    assert [each.due for each in found] == [None, 2, None, None, None]
-    assert [each.ended_at is not None for each in found] == [True, False, True, False, True]
+    found = [await row(store, seq) for seq in range(1, 7)]
+    assert [each.state for each in found] == [S.CONFIRMED, S.UNKNOWN, S.WITHDRAWN, S.ARMED, S.WITHDRAWN, S.WITHDRAWN]
+    assert [each.sends for each in found] == [1, 1, 0, 1, 0, 0]
+    assert [each.due for each in found] == [None, 2, None, None, None, None]
+    assert [each.ended_at is not None for each in found] == [True, False, True, False, True, True]
     assert not any(each.awaited for each in found)
 
 
@@ -609,6 +609,14 @@ async def test_an_operation_without_a_pool_is_queued_for_its_runs_worker_alone(s
     found = await row(store)
     assert (found.pool, found.by_run, found.due) == ("default", True, None)
     assert await take_queued(store, "w1", replace(SIDE, pools=("default", "side"))) == []
+
+
+async def test_what_was_queued_in_a_pool_is_its_runs_own_once_that_arms_it(store: Store, host: MovableHost) -> None:
+    """A worker of the pool has not claimed it, and none does now."""
+    record = await recorded(store, host, intent(1, S.QUEUED, pool="far"))
+    assert not (await row(store)).by_run
+    await store.apply([advance(record, intents=[intent(1, pool="far")], operates=True)])
+    assert ((await row(store)).state, (await row(store)).by_run, (await row(store)).owner) == (S.ARMED, True, "w1")
 
 
 async def test_what_a_worker_of_the_pool_armed_is_told_of_like_any_other(store: Store, host: MovableHost) -> None:
