@@ -31,7 +31,7 @@ COPIES = """DO $$ DECLARE names text; BEGIN
     EXECUTE format('INSERT INTO romulus.operations (id, seq, state, owner, due, %1$s) SELECT id || n, seq + n,
         CASE WHEN mod(n, 4) > 0 THEN ''confirmed'' ELSE ''unknown'' END, NULL, CASE WHEN mod(n, 4) = 0 THEN romulus.clock() END, %1$s
         FROM romulus.operations, generate_series(1, 20000) n', names); END $$"""  # three in four are settled
-BY_ALL_KEYS = "Index Cond: ((run = n.run) AND (generation = n.generation) AND (seq = n.seq))"
+BY_ALL_KEYS = "Index Cond: ((run = h.key) AND (generation = n.generation) AND (seq = n.seq))"
 OPERATIONS = "SELECT 1 FROM romulus.operations FOR UPDATE"
 
 

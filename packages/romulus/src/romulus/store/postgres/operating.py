@@ -1,7 +1,7 @@
 """Operations in the statement of their run's transition: checked under their locks, then recorded, marked and left with it.
 
 Other than waits, an operation is changed by others while its run goes on: by reports, settlers and workers of its pool. So a batch that
-speaks of operations first locks its run rows (`held`), then these operations (`mine`), each in the order of its keys, as reports do. What
+speaks of operations first locks its run rows (`held`) in the order of their keys, then these operations (`mine`), as reports do. What
 `mine` answers is the newest version of each: locking a row that was written to meanwhile reads it again, and checks it again.
 """
 
@@ -38,10 +38,12 @@ LOSSES: Final[LiteralString] = "id bigint, seq integer, who text, state text, er
 MARKED_ONES: Final[LiteralString] = "SELECT id, run, generation, seq, fence, before, 'mark' AS how FROM marks"
 INTENDED_ONES: Final[LiteralString] = "SELECT id, run, generation, seq, fence, '', 'intent' FROM intents WHERE NOT marked"
 FORSAKEN_ONES: Final[LiteralString] = "SELECT id, run, generation, seq, 0::bigint, '', 'forsake' FROM forsaken"
-# An operation is looked at once its run is locked. Who waits for its lock waits for a settler that claims it, which waits for nobody.
+# An operation is looked at once its run is locked, and reached by its keys, whatever statistics say: a lock keeps its subquery as it is.
+# Who waits for an operation waits for a settler that claims it, which waits for nobody.
 MINE: Final[LiteralString] = (
     "mine AS MATERIALIZED (SELECT n.id, n.seq, o.key, o.state, o.fence FROM held h JOIN named n ON (n.run + 0) = h.key "
-    "JOIN romulus.operations o ON o.run = n.run AND o.generation = n.generation AND o.seq = n.seq ORDER BY o.key FOR UPDATE OF o)"
+    "CROSS JOIN LATERAL (SELECT key, state, fence FROM romulus.operations WHERE run = h.key AND generation = n.generation "
+    "AND seq = n.seq FOR UPDATE) o)"
 )
 UNHELD: Final[LiteralString] = (
     "SELECT n.id FROM named n LEFT JOIN mine m ON m.id = n.id AND m.seq = n.seq WHERE CASE n.how WHEN 'intent' THEN m.state <> 'queued' "
