@@ -65,7 +65,8 @@ async def test_runs_that_were_queued_since_the_statistics_were_made_are_not_look
 
 # Few rows there are, or few that the index has: of workers, of what is claimed, held or unread; events are read from the oldest on.
 READ_WHOLE = {
-    "workers", "workers_pkey", "runs_owner", "operations_owner", "pool_attempts_owner", "runs_held", "inbox_pkey", "waits_event", "meta", "events_pkey",
+    "workers", "workers_pkey", "runs_owner", "operations_owner", "pool_attempts_owner", "runs_held", "inbox_pkey", "waits_event", "meta",
+    "events_pkey",
 }  # fmt: skip
 
 
