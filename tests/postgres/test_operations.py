@@ -75,7 +75,7 @@ async def test_no_statement_over_operations_reads_a_whole_table_without_statisti
             nothing = [None] * max((int(number) for number in re.findall(r"\$(\d+)", sql)), default=0)
             plan = "\n".join(line for (line,) in await session.connection.fetch(f"EXPLAIN {sql}", *nothing))
             assert "Seq Scan" not in plan, f"{sql}\n{plan}"
-    assert len(statements) > 20
+    assert len(statements) > 25
 
 
 async def test_what_a_transition_writes_of_operations_is_reached_by_its_keys_without_statistics_either(
@@ -103,6 +103,18 @@ async def test_a_batch_of_many_runs_locks_each_operation_by_its_keys_too(store: 
     assert len(records) == 50
     assert BY_ALL_KEYS in plan, plan
     assert "Seq Scan" not in plan, plan
+
+
+async def test_what_nobody_serves_is_not_looked_for_among_all_that_was_ever_sent(
+    store: PostgresStore, host: MovableHost, database: Database
+) -> None:
+    await armed(store, host)
+    database.execute(COPIES)
+    database.execute("ANALYZE romulus.operations")
+    async with store._pool.taken() as session:
+        given = ("default", 0, ["default"], ["write"], [True], 100)
+        plan = "\n".join(line for (line,) in await session.connection.fetch(f"EXPLAIN {operations.UNSERVED}", *given))
+    assert "operations_due" in plan, plan
 
 
 @pytest.mark.parametrize("first", ["mark", "report"])
