@@ -194,6 +194,8 @@ class Draft:
 
     def _marks(self) -> list[OperationMark]:
         """Return one mark of each operation: of one that was un-armed and is given up, from where the record has it to its end."""
+        if not self.withdrawn:
+            return self.marks
         before = {mark.seq: mark.before for mark in self.marks}
         given_up = [
             OperationMark(seq, before.get(seq, OperationState.QUEUED), to(OperationState.QUEUED, OperationEvent.WITHDRAW), awaited=False)

@@ -17,6 +17,7 @@ from romulus.core.record import HoldKind
 from romulus.core.transition import Transition
 
 from .ending import ends
+from .operations import INTO_NOTES
 from .rows import Row, generation_parts
 from .session import Session
 from .statement import Statement
@@ -49,6 +50,7 @@ UNHELD: Final[LiteralString] = (
     "SELECT n.id FROM named n LEFT JOIN mine m ON m.id = n.id AND m.seq = n.seq WHERE CASE n.how WHEN 'intent' THEN m.state <> 'queued' "
     "WHEN 'mark' THEN (m.state = n.before AND (n.before <> 'armed' OR m.fence = n.fence)) IS NOT TRUE END"
 )
+# What was queued is armed, put in doubt or withdrawn; what was un-armed by the same transition, armed once more.
 RECORDED: Final[LiteralString] = (
     "recorded AS (INSERT INTO romulus.operations (id, namespace, run, generation, seq, name, digest, arguments, idempotent, key_lifetime, "
     "settle, timeout, has_lookup, state, sends, owner, fence, by_run, first_sent_at, may_leave_until, due, looks, cleared, seen_applied, "
@@ -58,9 +60,6 @@ RECORDED: Final[LiteralString] = (
     "CASE WHEN x.owner IS NOT NULL THEN c.now ELSE x.since END, x.may_leave_until, CASE WHEN x.is_due THEN c.now END, 0, false, false, "
     "x.awaited, '', false, '', c.now, c.now, CASE x.state WHEN 'withdrawn' THEN c.now END, x.pool, x.position "
     "FROM intents x JOIN done d ON d.id = x.id CROSS JOIN c "
-)
-# What was queued is armed, put in doubt or withdrawn; what was un-armed by the same transition, armed once more.
-ARMED: Final[LiteralString] = (
     "ON CONFLICT (run, generation, seq) DO UPDATE SET state = excluded.state, sends = excluded.sends, owner = excluded.owner, "
     "fence = excluded.fence, by_run = true, first_sent_at = excluded.first_sent_at, may_leave_until = excluded.may_leave_until, "
     "awaited = excluded.awaited, updated_at = excluded.updated_at, ended_at = excluded.ended_at RETURNING key, state)"
@@ -132,7 +131,7 @@ def _lock(s: Statement, transitions: Sequence[Transition], spoken: list[LiteralS
 def write_operations(s: Statement, transitions: Sequence[Transition]) -> None:
     """Add the writing itself, after `done` and `ended` are there."""
     if any(t.intents for t in transitions):
-        s.part(f"{RECORDED}{ARMED}")
+        s.part(RECORDED)
     if any(i.since is not None for t in transitions for i in t.intents):
         s.part(DOUBTED)
     if any(t.marks for t in transitions):
@@ -140,10 +139,10 @@ def write_operations(s: Statement, transitions: Sequence[Transition]) -> None:
     lost = [(t.id, m.seq, t.owner, m.state.value, m.error) for t in transitions for m in t.marks if m.error]
     if lost:
         s.part(
-            "losses AS (INSERT INTO romulus.operation_notes (operation, at, kind, who, state, detail, body) "
+            f"losses AS ({INTO_NOTES}"
             f"SELECT m.key, c.now, 'no answer', x.who, x.state, '{{}}', x.error FROM {s.rows(LOSSES, lost)} x {OF_MINE} CROSS JOIN c)"
         )
-    if any(True for t in transitions for _ in _forsaken(t)):
+    if any(any(_forsaken(t)) for t in transitions):
         s.part(FORSAKE)
     if any(_leaves(t) for t in transitions):
         named: LiteralString = NOT_NAMED if any(_speaks(t) for t in transitions) else ""
