@@ -16,7 +16,7 @@ from romulus.core.record import About, Run, StartedChild
 from romulus.core.transition import Attach, NewChild, NewRun, Transition
 
 from .floors import Lists, lowest
-from .rows import generation_parts, of_name
+from .rows import FIRST_GENERATION, ITSELF, generation_parts
 from .session import Session
 from .starting import create
 from .statement import Statement
@@ -41,8 +41,7 @@ INTO_INBOX: Final[LiteralString] = (
 WHO_HAS: Final[LiteralString] = (
     "SELECT r.id, r.key, EXISTS (SELECT 1 FROM romulus.children c WHERE c.child = r.key AND c.parent = $3 AND c.generation <> $4), "
     "g.workflow, g.seeds, encode(g.input_digest, 'hex'), r.status "
-    f"FROM (SELECT * FROM romulus.runs {of_name('$1', '$2')}) r "
-    "CROSS JOIN LATERAL (SELECT * FROM romulus.generations WHERE run = r.key AND number = 1 OFFSET 0) g"
+    f"FROM {ITSELF} {FIRST_GENERATION}"
 )
 ATTACH: Final[LiteralString] = (
     "WITH mine AS (UPDATE romulus.children SET generation = $3, seq = $4, on_close = $5 WHERE child = $1 AND parent = $2 RETURNING child) "

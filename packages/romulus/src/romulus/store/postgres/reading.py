@@ -17,13 +17,14 @@ from .rows import (
     FROM_RUNS,
     GENERATION,
     ITS_GENERATION,
+    ITSELF,
     RECORD,
     RUN,
+    RUN_OF_NAME,
     Row,
     entry_of,
     generation_of,
     generation_parts,
-    of_name,
     record_of,
     run_and_generation_of,
     run_of,
@@ -49,8 +50,6 @@ WAIT: Final[LiteralString] = (
     "(SELECT r.id FROM romulus.runs r WHERE r.key = w.run), w.seq, w.name, w.correlation_id, w.deadline, w.shared, w.opened_at, "
     "(SELECT e.id FROM romulus.events e WHERE e.arrival = w.event)"
 )
-RUN_OF_NAME: Final[LiteralString] = f"CROSS JOIN LATERAL (SELECT * FROM romulus.runs {of_name('n.namespace', 'n.id')}) r"
-ITSELF: Final[LiteralString] = f"(SELECT * FROM romulus.runs {of_name('$1', '$2')}) r"
 NAMED: Final[LiteralString] = (
     f"SELECT {RECORD} FROM (SELECT DISTINCT * FROM unnest($1::text[], $2::text[]) n (namespace, id)) n {RUN_OF_NAME} {ITS_GENERATION}"
 )

@@ -65,6 +65,14 @@ def of_name(namespace: LiteralString, name: LiteralString) -> LiteralString:
     return f"WHERE namespace = {namespace} AND id >= {name} AND id <= {name} ORDER BY id LIMIT 1"
 
 
+# A run named by `n`, a run named by the first two parameters, and the first generation of a run `r`.
+RUN_OF_NAME: Final[LiteralString] = f"CROSS JOIN LATERAL (SELECT * FROM romulus.runs {of_name('n.namespace', 'n.id')}) r"
+ITSELF: Final[LiteralString] = f"(SELECT * FROM romulus.runs {of_name('$1', '$2')}) r"
+FIRST_GENERATION: Final[LiteralString] = (
+    "CROSS JOIN LATERAL (SELECT * FROM romulus.generations WHERE run = r.key AND number = 1 OFFSET 0) g"
+)
+
+
 def generation_key(run: int, number: int) -> int:
     """Return the key of a generation: it holds its run's, so that whatever has it can find the run's shard."""
     return run << GENERATION_BITS | number

@@ -8,7 +8,7 @@ from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.core.transition import CopyFrom, Created, Existing, NewRun
 
-from .rows import GENERATION, RUN, array, generation_parts, of_name, run_and_generation_of
+from .rows import FIRST_GENERATION, GENERATION, RUN, RUN_OF_NAME, array, generation_parts, run_and_generation_of
 from .session import Session
 
 Name: TypeAlias = tuple[str, str]  # namespace, run ID
@@ -46,9 +46,7 @@ DOUBTED: Final[LiteralString] = (
 )
 KEYS: Final[LiteralString] = "SELECT key, namespace, id FROM romulus.runs WHERE key = ANY($1::bigint[])"
 EXISTING: Final[LiteralString] = (
-    f"SELECT {RUN}, {GENERATION} FROM unnest($1::text[], $2::text[]) n (namespace, id) "
-    f"CROSS JOIN LATERAL (SELECT * FROM romulus.runs {of_name('n.namespace', 'n.id')}) r "
-    "CROSS JOIN LATERAL (SELECT * FROM romulus.generations WHERE run = r.key AND number = 1 OFFSET 0) g"
+    f"SELECT {RUN}, {GENERATION} FROM unnest($1::text[], $2::text[]) n (namespace, id) {RUN_OF_NAME} {FIRST_GENERATION}"
 )
 
 
