@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import TypeAlias
 
 import romulus
@@ -15,6 +16,21 @@ LOOKUP_S = 0.05
 EVENT = "go"
 MARK = "STEP"  # what a process prints when the step that is waited for executes
 stamps: list[float] = []  # perf_counter at the beginning of each stamped step
+
+
+class Moments:
+    """When workflow code came by. It may not read a clock: here one looks on from outside, and nothing is decided by it."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.seen: list[float] = []
+
+    def __call__(self) -> None:
+        """Note that the code is here."""
+        self.seen.append(self._clock())
+
+
+goes_on = Moments(time.perf_counter)  # at the code after the wait of each `resumed`
 
 
 @romulus.step
@@ -112,6 +128,7 @@ async def parked() -> Small:
 @romulus.workflow
 async def resumed() -> float:
     await romulus.wait_for_event(EVENT, type=Small)
+    goes_on()
     return await clock()
 
 

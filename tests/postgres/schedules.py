@@ -25,8 +25,8 @@ WAITING = (
 )
 # What reads and writes what others see. A matcher's statements after the lock of its queue are one stop: others of the queue wait for it.
 STOPS = frozenset({
-    "apply", "claim.look", "claim.queue", "claim.take", "claim.woken", "match.head", "match.pair", "postgres.commit", "send.events",
-    "wakes.dealt", "wakes.sleeping", "wakes.take", "wakes.wake",
+    "apply", "claim.look", "claim.queue", "claim.take", "claim.woken", "match.head", "match.pair", "postgres.commit", "send.delivered",
+    "send.events", "wakes.dealt", "wakes.sleeping", "wakes.take", "wakes.wake",
 })  # fmt: skip
 Act = Callable[[PostgresStore], Awaitable[object]]
 

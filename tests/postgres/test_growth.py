@@ -22,6 +22,7 @@ from tests.store.kit import (
     PENDING,
     SECOND,
     MovableHost,
+    Ready,
     advance,
     again,
     claim,
@@ -81,6 +82,7 @@ async def day(store: PostgresStore, host: MovableHost, names: Iterator[str]) -> 
     await store.pulse(owner)
     await store.lose_pool(10)
     await write(store, owner, next(names))
+    await give(store, owner, next(names))
     await store.reopen_held("default", request().serves, PENDING)
     await store.expire_events(SECOND * 1_000_000, 10)
     await store.history(first.run.generation_key, 0, 100)
@@ -91,7 +93,7 @@ async def day(store: PostgresStore, host: MovableHost, names: Iterator[str]) -> 
     assert await store.change("default", second.run.id, lambda run, _, now: request_cancel(run, "enough", now))
     await store.start([new_run(second.run.id)])
     await store.runs(RunFilter("default"), None, 20)
-    await store.events("default", None, None, 20)
+    await store.events("default", None, None, 2)
     await store.waits("default", None, 20)
     await store.workers("default")
     await store.mark_dead(owner)
@@ -102,6 +104,19 @@ async def day(store: PostgresStore, host: MovableHost, names: Iterator[str]) -> 
     for record in (await claim(store, other)).records:  # the fourth, freed by the sweep
         await store.apply([succeed(record)])
     await store.deregister(other)
+
+
+async def give(store: PostgresStore, owner: str, name: str) -> None:
+    """Let a parked run be given its event by whoever sends it."""
+    await start(store, name)
+    record = next(each for each in (await claim(store, owner)).records if each.run.id == name)
+    await store.apply([park(record, opens=[wait(correlation_id=name)])])
+    await settled(store)
+    worker = Ready(store, request(owner))
+    await store.send([event(name, correlation_id=name)])
+    worker.end()
+    assert worker.runs == [name]
+    await store.apply([succeed(worker.claims[0].records[0])])
 
 
 async def write(store: PostgresStore, owner: str, name: str) -> None:

@@ -17,7 +17,7 @@ from tests.postgres.kit import opened, settled
 from tests.postgres.server import Database
 from tests.postgres.test_floors import CLAIMED, FLUSH, pages, session
 from tests.postgres.test_growth import day
-from tests.store.kit import MovableHost, advance, again, claim, claimed, close, event, park, register, request, start, succeed, wait
+from tests.store.kit import MovableHost, Ready, advance, again, claim, claimed, close, event, park, register, request, start, succeed, wait
 
 __all__ = ["session"]
 
@@ -151,7 +151,7 @@ async def test_an_events_path_that_was_planned_in_a_new_database_reads_few_pages
 
 
 async def event_to_its_run(store: PostgresStore, host: MovableHost, name: str) -> None:
-    """Let a run get an event while it is claimed, and one by which it is claimed."""
+    """Let a run get an event while it is claimed, one by which it is claimed, and one that is given to it, claimed."""
     record = await claimed(store, host, name, name)
     await store.apply([advance(record, opens=[wait(1, correlation_id=name), wait(2, correlation_id=f"{name} parked")])])
     await settled(store)
@@ -163,6 +163,12 @@ async def event_to_its_run(store: PostgresStore, host: MovableHost, name: str) -
     await store.apply([park(record, closes=[close(1, Closing.CONSUMED, taken.deposit.event)])])
     await store.send([event(f"{name} parked", correlation_id=f"{name} parked")])
     (record,) = (await claim(store, match_max=10)).records
+    await store.apply([park(record, opens=[wait(3, correlation_id=f"{name} given")])])
+    await settled(store)
+    worker = Ready(store, request())
+    await store.send([event(f"{name} given", correlation_id=f"{name} given")])
+    worker.end()
+    assert worker.runs == [name]
     await store.apply([succeed(await again(store, record))])
 
 

@@ -76,17 +76,29 @@ def without_looks(seen: list[str]) -> list[str]:
     return [point for point in seen if point != "claim.look"]
 
 
-async def test_a_parked_run_executes_its_next_step_seven_round_trips_after_its_event_was_sent(
+async def test_a_parked_run_executes_its_next_step_two_round_trips_after_its_event_was_sent_here(
     here: romulus.AsyncClient, database: Database
 ) -> None:
-    """Three of them are commits. What came in between is one look, the locks, the match, and the claim."""
+    """Both are commits: the event is stored, matched and its run claimed in the first."""
     handle = await parked(here, database)
     statements.clear()
     await handle.send_event("go")
 
-    assert without_looks(await handle.result()) == [
-        "send.events", "postgres.begin", "match.pair", "claim.woken", "postgres.commit", "apply",
-    ]  # fmt: skip
+    assert [point for point in await handle.result() if point != "claim.look"] == ["send.delivered", "apply"]
+
+
+async def test_a_parked_run_executes_its_next_step_seven_round_trips_after_its_event_was_sent_elsewhere(
+    here: romulus.AsyncClient, database: Database
+) -> None:
+    """Three of them are commits. What came in between is one look, the locks, the match, and the claim."""
+    handle = await parked(here, database)
+    async with romulus.AsyncClient(database.url) as elsewhere:
+        statements.clear()
+        await elsewhere.get(handle.id).send_event("go")
+
+        assert without_looks(await handle.result()) == [
+            "send.events", "postgres.begin", "match.pair", "claim.woken", "postgres.commit", "apply",
+        ]  # fmt: skip
 
 
 async def test_a_run_of_one_step_ends_five_round_trips_after_its_start_was_asked_for(here: romulus.AsyncClient) -> None:

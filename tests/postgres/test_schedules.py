@@ -10,12 +10,27 @@ from typing import Any
 
 import pytest
 
-from romulus.core.transition import Closing
+from romulus.core.transition import Closing, NewEvent
 from romulus.store.postgres import PostgresStore
 from tests.postgres.kit import settled
 from tests.postgres.schedules import Act, Schedules, releases, schedules
 from tests.postgres.server import Database
-from tests.store.kit import PENDING, SECOND, advance, again, claim, close, deposits, event, park, start, wait, worker
+from tests.store.kit import (
+    PENDING,
+    SECOND,
+    Ready,
+    advance,
+    again,
+    claim,
+    close,
+    deposits,
+    event,
+    park,
+    request,
+    start,
+    wait,
+    worker,
+)  # fmt: skip
 
 
 class Tale:
@@ -183,6 +198,21 @@ class Told(list[Any]):
 
         return act
 
+    def gives(self, owner: str, sent: NewEvent, *, looks: bool = True) -> Act:
+        """Return what the process of a worker does that sends an event: it is given to its run there, or told of, and *looks*."""
+
+        async def act(store: PostgresStore) -> None:
+            ready = Ready(store, request(owner, match_max=100))
+            try:
+                await store.send([sent])
+            finally:
+                ready.end()
+            self.extend(record for claims in ready.claims for record in claims.records)
+            if looks and ready.pokes:
+                await self.claims(owner)(store)
+
+        return act
+
     def all(self) -> list[list[str | None]]:
         """Return the deposits that its run was told of in the end, one record after another."""
         it = self._it
@@ -228,3 +258,105 @@ def test_a_deposit_is_told_to_who_claims_a_run_that_parks_in_every_order(played:
         return [lambda store: store.apply([park(record)]), told.claims("w2"), lambda store: store.pulse("w1")], check
 
     assert played(tell, 3, mortal=()) > 50
+
+
+def parked(it: Tale, **changes: Any) -> None:
+    """Let the run wait for its event, parked and with nothing left to be done."""
+    record = it.claimed(it.id)
+    it.call(it.store.apply([park(record, opens=[wait(correlation_id=it.id)], **changes)]))
+    it.call(settled(it.store))
+
+
+def test_an_event_given_by_its_sender_is_told_to_one_of_two_workers_in_every_order(played: Any) -> None:
+    def tell(it: Tale, dies: bool) -> Any:
+        parked(it)
+        told = Told(it)
+
+        def check() -> None:
+            if dies:
+                it.call(it.store.send([it.event()]))
+                it.repaired()
+            if not dies or it.call(it.store.run("default", it.id)).owner is None:
+                assert told.all() == [[it.id]]
+
+        return [told.gives("w1", it.event()), told.claims("w2")], check
+
+    assert played(tell, 2, mortal=(0, 1)) > 1
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_an_event_that_its_sender_would_give_is_told_to_a_run_that_parks_in_every_order(played: Any, lock: Any, held: bool) -> None:
+    """*held*: the parking's snapshot is taken, then it waits; else the run's owner looks at its wakes."""
+
+    def tell(it: Tale, dies: bool) -> Any:
+        record = it.claimed(it.id)
+        it.call(it.store.apply([it.opening(record)]))
+        it.call(settled(it.store))
+        record = it.call(again(it.store, record))
+        told = Told(it)
+
+        async def gives_and_matches(store: PostgresStore) -> None:
+            await told.gives("w2", it.event(), looks=False)(store)
+            await store.match(100)
+
+        def check() -> None:
+            assert [it.id] in told.all()
+
+        others = lock("SELECT 1 FROM romulus.runs WHERE id = %s FOR UPDATE", it.id) if held else lambda store: store.pulse("w1")
+        return [lambda store: store.apply([park(record)]), gives_and_matches, others], check
+
+    assert played(tell, 3, mortal=()) > 50
+
+
+@pytest.mark.parametrize("held", ["", "runs WHERE id", "waits WHERE correlation_id"])
+@pytest.mark.parametrize("how", [Closing.WITHDRAWN, Closing.TIMED_OUT])
+def test_an_event_is_given_to_a_wait_or_to_the_one_after_it_while_that_is_closed_in_every_order(
+    played: Any, lock: Any, how: Closing, held: str
+) -> None:
+    """The run is due: another worker claims it, and closes its wait."""
+
+    def tell(it: Tale, dies: bool) -> Any:
+        parked(it, wake_at=1)
+        given = Told(it)
+
+        async def closes(store: PostgresStore) -> None:
+            for record in (await claim(store, "w1")).records:
+                await store.apply([park(record, closes=[close(1, how)])])
+
+        def check() -> None:
+            records = [record for record in given if record.run.id == it.id]
+            if records:
+                assert [(record.run.owner, deposits(record)) for record in records] == [("w2", [it.id])]
+                assert it.held_by(it.id) == [it.id]
+            else:  # another's hand on the row may have kept the wait from being closed
+                assert [*it.next_wait(), *it.held_by(it.id)].count(it.id) == 1
+
+        sides: list[Act] = [closes, given.gives("w2", it.event(), looks=False)]
+        if held:
+            sides.append(lock(f"SELECT 1 FROM romulus.{held} = %s FOR UPDATE", it.id))
+        return sides, check
+
+    assert played(tell, 3 if held else 2, mortal=()) > 1
+
+
+@pytest.mark.parametrize("gives", [True, False])
+def test_of_two_events_at_once_one_is_given_and_the_other_kept_in_every_order(played: Any, gives: bool) -> None:
+    """The other one's sender gives it as well, or has it matched in the ordinary way."""
+
+    def tell(it: Tale, dies: bool) -> Any:
+        parked(it)
+        first, second = (event(f"{it.id}{letter}", correlation_id=it.id) for letter in "ab")
+        told = Told(it)
+
+        async def sends(store: PostgresStore) -> None:
+            await store.send([second])
+            await told.claims("w2")(store)
+
+        def check() -> None:
+            (taken,) = told.all()
+            assert it.next_wait() == [({first.event_id, second.event_id} - {str(taken[0])}).pop()]
+            assert taken[0] in (first.event_id, second.event_id)
+
+        return [told.gives("w1", first), told.gives("w2", second) if gives else sends], check
+
+    assert played(tell, 2, mortal=()) > 1

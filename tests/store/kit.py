@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -153,3 +154,34 @@ async def walk(store: Store, where: Any, limit: int) -> list[str]:
 
 def deposits(record: Record) -> Sequence[str | None]:
     return [w.deposit.event_id if w.deposit else None for w in record.waits]
+
+
+class Ready:
+    """A worker that would claim, and what it was told."""
+
+    def __init__(self, store: Store, wanted: ClaimRequest | None) -> None:
+        self.wanted = wanted
+        self.claims: list[Claims] = []
+        self.doubts = self.pokes = 0
+        self.end = store.hub.listen(self._poked, self)
+
+    def request(self) -> tuple[ClaimRequest, RunStatus] | None:
+        return None if self.wanted is None else (self.wanted, RUNNING)
+
+    @contextmanager
+    def waiting(self) -> Generator[tuple[ClaimRequest, RunStatus] | None]:
+        yield self.request()
+
+    def claimed(self, request: ClaimRequest, claims: Claims) -> None:
+        assert request == self.wanted
+        self.claims.append(claims)
+
+    def doubt(self) -> None:
+        self.doubts += 1
+
+    def _poked(self) -> None:
+        self.pokes += 1
+
+    @property
+    def runs(self) -> list[str]:
+        return [record.run.id for claims in self.claims for record in claims.records]

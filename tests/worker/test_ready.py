@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 import romulus
+from romulus.core.machine import RunStatus
+from romulus.store.contract import ClaimRequest, Claims
 from romulus.store.sqlite.writer import Pace
+from romulus.worker.claiming import Claimer
 from tests.worker.rig import World, eventually, url_of, world
 
 WHO: ContextVar[str] = ContextVar("WHO", default="nobody")
@@ -121,6 +124,108 @@ async def test_a_worker_whose_claim_in_the_commit_of_others_had_no_answer_takes_
         (ready,) = worker.store.hub.ready
         ready.doubt()
         await eventually(lambda: worker.id != old)
+
+
+async def test_no_look_is_made_while_a_statement_of_others_claims_for_the_worker(tmp_path: Path) -> None:
+    async with world(tmp_path, holds_up) as w:
+        GATE.set()
+        worker = await w.worker()
+        claimer = worker.claimer
+        await settled(claimer)
+        with claimer.waiting() as wanted:
+            assert wanted is not None
+            before = claimer.begun
+            handle = await w.client.start(holds_up, 1)
+            claimer.poke()
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert (claimer.begun, STARTED) == (before, [])
+        assert await handle.result() == 1
+
+
+async def test_statements_of_others_claim_for_a_worker_one_after_the_other(tmp_path: Path) -> None:
+    async with world(tmp_path, holds_up) as w:
+        claimer = (await w.worker()).claimer
+        await settled(claimer)
+        with claimer.waiting() as first, claimer.waiting() as second:
+            assert first is not None
+            assert second is None
+        with claimer.waiting() as again:
+            assert again is not None
+
+
+async def test_nothing_is_claimed_by_a_statement_of_others_while_a_look_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    async with world(tmp_path, holds_up) as w:
+        worker = await w.worker()
+        await settled(worker.claimer)
+        looking, real = asyncio.Event(), worker.store.claim
+
+        async def slow(request: ClaimRequest, to: RunStatus) -> Claims:
+            looking.set()
+            await GATE.wait()
+            return await real(request, to)
+
+        monkeypatch.setattr(worker.store, "claim", slow)
+        worker.claimer.poke()
+        await looking.wait()
+        with worker.claimer.waiting() as wanted:
+            assert wanted is None
+        GATE.set()
+        await settled(worker.claimer)
+        with worker.claimer.waiting() as wanted:
+            assert wanted is not None
+
+
+async def test_due_runs_that_there_was_no_room_for_come_before_what_an_event_wakes(tmp_path: Path) -> None:
+    async with world(tmp_path, holds_up) as w:
+        claimer = (await w.worker()).claimer
+        await settled(claimer)
+        claimer._starved = True
+        with claimer.waiting() as wanted:
+            assert wanted is None
+
+
+async def test_a_stop_waits_for_what_is_being_claimed_for_the_worker_and_gives_it_back(tmp_path: Path) -> None:
+    async with world(tmp_path, holds_up) as w:
+        worker = await w.worker()
+        await settled(worker.claimer)
+        with worker.claimer.waiting() as wanted:
+            assert wanted is not None
+            stopping = asyncio.ensure_future(w.stop(worker))
+            await w.client.start(holds_up.options(id="r1"), 1)
+            while not worker.claimer._stopped:
+                await asyncio.sleep(0)
+            for _ in range(100):
+                await asyncio.sleep(0)
+            claims = await worker.store.claim(*wanted)
+            worker.claimer.claimed(wanted[0], claims)
+            assert [worker.claimer.holds(record.run.key) for record in claims.records] == [True]
+        await stopping
+        assert w.rows("SELECT id, status, owner FROM runs") == [("r1", "pending", None)]
+
+
+async def test_what_is_claimed_for_a_worker_that_is_gone_is_not_taken_up(tmp_path: Path) -> None:
+    async with world(tmp_path, holds_up) as w:
+        worker = await w.worker()
+        await settled(worker.claimer)
+        with worker.claimer.waiting() as wanted:
+            assert wanted is not None
+            await w.client.start(holds_up.options(id="r1"), 1)
+            claims = await worker.store.claim(*wanted)
+            await worker.claimer.stop(at_once=True)
+            worker.claimer.claimed(wanted[0], claims)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert STARTED == []
+
+
+async def settled(claimer: Claimer) -> None:
+    """Wait until a look of the worker is over, with none under way."""
+    begun = claimer.begun
+    claimer.poke()
+    await eventually(lambda: claimer.ended == claimer.begun > begun)
 
 
 def owned(w: World) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from romulus.store import open_store
-from romulus.store.sqlite import children, claiming, giveback, matching, place_of, pools, retention, starting, workers
+from romulus.store.sqlite import children, claiming, delivering, giveback, matching, place_of, pools, retention, starting, workers
 from romulus.store.sqlite.advance import ADVANCE, HOLDING, LEAVE
 from romulus.store.sqlite.beside import ENDED, SETTLED, WAITS
 from romulus.store.sqlite.bulk import ROWS_MAX, STEP, chunks
@@ -107,6 +107,8 @@ STATEMENTS: dict[str, tuple[str, str]] = {
     "match odd ones": (matching.OFFERED, "w USING INDEX waits_open"),
     "unmatched events": (matching.UNMATCHED, "events USING COVERING INDEX events_unmatched"),
     "write a match": (matching.MATCH, "waits USING INTEGER PRIMARY KEY"),
+    "taker of an event": (delivering.TAKER, "waits USING INDEX waits_open (namespace=? AND name=? AND correlation_id=?)"),
+    "give an event": (delivering.GIVE, "waits USING INTEGER PRIMARY KEY"),
     "known events": (matching.KNOWN, "e USING INDEX events_id (namespace=? AND id=?)"),
     "taken IDs": (starting.TAKEN, "r USING COVERING INDEX runs_id (namespace=? AND id=?)"),
     "settle attempts": (SETTLED, "a USING PRIMARY KEY (generation=? AND seq=?)"),

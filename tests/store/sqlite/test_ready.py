@@ -10,38 +10,10 @@ import apsw
 import pytest
 
 from romulus.core.errors import CommitUnknown, StoreUnavailable
-from romulus.core.machine import RunStatus
 from romulus.store import open_store
-from romulus.store.contract import ClaimRequest, Claims, Store
+from romulus.store.contract import Store
 from romulus.store.sqlite.writer import Pace
-from tests.store.kit import RUNNING, MovableHost, deposits, event, new_run, parked, register, request, wait
-
-
-class Ready:
-    """A worker that would claim, and what it was told."""
-
-    def __init__(self, store: Store, wanted: ClaimRequest | None) -> None:
-        self.wanted = wanted
-        self.claims: list[Claims] = []
-        self.doubts = self.pokes = 0
-        store.hub.listen(self._poked, self)
-
-    def request(self) -> tuple[ClaimRequest, RunStatus] | None:
-        return None if self.wanted is None else (self.wanted, RUNNING)
-
-    def claimed(self, request: ClaimRequest, claims: Claims) -> None:
-        assert request == self.wanted
-        self.claims.append(claims)
-
-    def doubt(self) -> None:
-        self.doubts += 1
-
-    def _poked(self) -> None:
-        self.pokes += 1
-
-    @property
-    def runs(self) -> list[str]:
-        return [record.run.id for claims in self.claims for record in claims.records]
+from tests.store.kit import RUNNING, MovableHost, Ready, deposits, event, new_run, parked, register, request, wait
 
 
 @pytest.fixture
@@ -88,6 +60,21 @@ async def test_an_event_is_matched_and_its_run_claimed_in_the_commit_that_stores
     assert (record.run.id, deposits(record)) == ("r1", ["e1"])
 
 
+async def test_a_run_that_has_an_owner_is_not_taken_whatever_else_its_row_says(
+    store: Store, host: MovableHost, ready: Ready, tmp_path: Path
+) -> None:  # fmt: skip
+    wanted, ready.wanted = ready.wanted, None
+    await parked(store, host, "r1", wait())
+    await store.match(100)
+    with apsw.Connection(str(tmp_path / "store.db")) as connection:
+        connection.execute("UPDATE runs SET owner = 'somebody'")
+    ready.wanted = wanted
+
+    await store.send([event("e1")])
+
+    assert ready.runs == []
+
+
 async def test_what_is_due_longest_is_claimed_first_whoever_starts_what(store: Store, ready: Ready) -> None:
     wanted, ready.wanted = ready.wanted, None
     await store.start([new_run("old")])
@@ -98,6 +85,32 @@ async def test_what_is_due_longest_is_claimed_first_whoever_starts_what(store: S
 
     assert ready.runs == ["old"]
     assert ready.claims[0].next_due is not None  # the new one waits: the worker knows when to look
+
+
+async def test_what_is_due_longest_is_claimed_first_whoever_sends_an_event(store: Store, host: MovableHost, ready: Ready) -> None:
+    ready.wanted = None
+    await parked(store, host, "r1", wait())
+    await store.match(100)
+    await store.start([new_run("old")])
+    ready.wanted = request(limit=1, match_max=100)
+
+    await store.send([event("e1")])
+
+    assert ready.runs == ["old"]
+    assert ready.claims[0].next_due is not None  # the event's run waits: the worker knows when to look
+
+
+async def test_what_was_woken_before_is_claimed_beside_the_run_of_an_event(store: Store, host: MovableHost, ready: Ready) -> None:
+    wanted, ready.wanted = ready.wanted, None
+    await parked(store, host, "r1", wait())
+    await parked(store, host, "r2", wait(correlation_id="o-2"))
+    await store.send([event("e2", correlation_id="o-2")])
+    await store.match(100)
+    ready.wanted = wanted
+
+    await store.send([event("e1")])
+
+    assert sorted(ready.runs) == ["r1", "r2"]
 
 
 async def test_the_worker_that_has_looked_is_not_told_to_and_the_others_are(store: Store, ready: Ready) -> None:

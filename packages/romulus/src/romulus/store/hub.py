@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -20,8 +21,12 @@ class Ready(Protocol):
         """Return what it would claim at this moment, and the status that gives; None: nothing."""
         ...
 
+    def waiting(self) -> AbstractContextManager[tuple[ClaimRequest, RunStatus] | None]:
+        """Give what it would claim by a statement that is waited for while entered: it claims nothing else meanwhile. None: nothing."""
+        ...
+
     def claimed(self, request: ClaimRequest, claims: Claims) -> object:
-        """Take what was claimed for it. Called with nothing awaited since `request`, once it is committed."""
+        """Take what was claimed for it, once it is committed. Called with nothing awaited since `request`, or inside `waiting`."""
         ...
 
     def doubt(self) -> object:

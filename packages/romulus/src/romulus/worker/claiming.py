@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from contextvars import Context, copy_context
 from functools import partial
 
@@ -43,11 +44,13 @@ class Claimer:
         self._poked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._stopped = True  # until it starts
+        self._over = False  # a stop waits for no claim any more
         self._context = Context()
         self._idle_at = engine.host.monotonic()  # µs: nothing was in memory then
         self._next = 0  # µs to sleep before the next look
         self._due: int | None = None  # store µs of the earliest look asked for
         self._starved = False  # due work was left for want of room
+        self._elsewhere: asyncio.Future[None] | None = None  # a statement of others claims for this worker
         self.begun = self.ended = 0  # looks
         self.alone: int | None = None  # key of the run that was claimed alone
         self.others: tuple[str, ...] = ()  # digests of other live workers
@@ -69,6 +72,7 @@ class Claimer:
             if not at_once:
                 await asyncio.wait([self._task], timeout=self._engine.settings.lease / 4 / SECOND)
             await end([self._task])
+        self._over = True
 
     def request(self) -> tuple[ClaimRequest, RunStatus] | None:
         """Return what may be claimed in the commit of others; see `Ready`."""
@@ -77,8 +81,31 @@ class Claimer:
         room = self._may_claim()
         return (self._request(room, alone=False), CLAIMED) if room > 0 else None
 
+    @contextmanager
+    def waiting(self) -> Generator[tuple[ClaimRequest, RunStatus] | None]:
+        """Give what may be claimed by a statement of others, and look at nothing until it is over; see `Ready`.
+
+        Nothing while a look is under way, which has the same room, and while there is due work that this would come before.
+        """
+        looking = self.begun != self.ended
+        wanted = None if looking or self._starved or self._elsewhere is not None else self.request()
+        if wanted is None:
+            yield None
+            return
+        over = self._elsewhere = asyncio.get_running_loop().create_future()
+        try:
+            yield wanted
+        finally:
+            self._elsewhere = None
+            over.set_result(None)
+
     def claimed(self, request: ClaimRequest, claims: Claims) -> None:
-        """Take what was claimed in the commit of others, and look soon if it saw more."""
+        """Take what was claimed in the commit of others, and look soon if it saw more.
+
+        What comes after the stop has ceased to wait for it is left to be given back with the worker's name.
+        """
+        if self._over:
+            return
         self._context.run(self._taken, request, claims)  # not in the context of whoever started a run
         if claims.unmatched or claims.wakes or claims.closing or claims.alone:
             self.poke()
@@ -115,6 +142,8 @@ class Claimer:
     async def look(self) -> int:
         """Match, claim, wake and close once; return µs until the next look that nobody asks for."""
         engine = self._engine
+        if self._elsewhere is not None:
+            await asyncio.wait([self._elsewhere])  # a stop waits for it so, too
         self.begun += 1
         try:
             seen = await self._claim() or await self._match()

@@ -32,13 +32,14 @@ from romulus.store.contract import (
     TakenOperations,
 )
 from romulus.store.grouping import Grouped
-from romulus.store.hub import Hub
+from romulus.store.hub import Hub, Ready
 
 from . import (
     apply,
     changing,
     children,
     claiming,
+    delivering,
     health,
     looking,
     matching,
@@ -433,9 +434,39 @@ class PostgresStore:
         return answers
 
     async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
-        answers = await self._resent(lambda s: sending.send(s, events))
+        unknown = False
+        if len(events) == 1:
+            try:
+                if await self._delivered(events[0]):
+                    return [Received(events[0].event_id, duplicate=False)]
+            except CommitUnknown:
+                unknown = True
+        answers = await self._resent(lambda s: sending.send(s, events), unknown=unknown)
         self._told()
         return answers
+
+    async def _delivered(self, event: NewEvent) -> bool:
+        """Store a lone event, and give it to its run in the same commit if a worker here would claim that; False: it was not stored."""
+        for ready in self.hub.ready:
+            with ready.waiting() as wanted:
+                if wanted is not None and wanted[0].namespace == event.namespace:
+                    return await self._deliver(event, ready, *wanted)
+        return False
+
+    async def _deliver(self, event: NewEvent, ready: Ready, request: ClaimRequest, to: RunStatus) -> bool:
+        now = self._clock.estimate()
+        try:
+            delivered = await self._pool.statement(lambda s: delivering.deliver(s, event, request, to, now))
+        except CommitUnknown:
+            self._doubt(request.owner, [now])
+            raise
+        if delivered is None:
+            return False
+        if delivered.record is None:
+            self._told()
+        else:
+            ready.claimed(request, Claims([delivered.record], None, wakes=False, closing=False, alone=False))
+        return True
 
     async def _status(self, names: Sequence[tuple[str, str]]) -> Sequence[RunStatus | None]:
         return await self._pool.read(lambda s: reading.statuses(s, names))
@@ -493,8 +524,7 @@ class PostgresStore:
             claimed = await self._pool.write(lambda s: claiming.claim(s, request, to, seen, doubts, times), locks)
             self._left.discard(request.owner)
         except CommitUnknown as error:
-            until = self._host.monotonic() + DOUBT_KEPT
-            self._doubts.setdefault(request.owner, []).extend((until, time) for time in times)
+            self._doubt(request.owner, times)
             raise StoreUnavailable(str(error)) from error
         if seen.queued and claimed.left:
             self._notifier.soon()  # what was matched may be another worker's to wake or to claim
@@ -513,6 +543,11 @@ class PostgresStore:
         await self._repeatable(lambda s: matching.match(s, rows, limit), matching.locks(rows))
         self._notifier.soon()
 
+    def _doubt(self, owner: str, times: Sequence[int]) -> None:
+        """Have the next claims look for what one may have taken at *times*, whose commit got no answer."""
+        until = self._host.monotonic() + DOUBT_KEPT
+        self._doubts.setdefault(owner, []).extend((until, time) for time in times)
+
     def _doubtful(self, owner: str) -> list[int]:
         """Return the times of claims that may have been committed, or may yet be: an old backend can still be at it."""
         now = self._host.monotonic()
@@ -528,9 +563,14 @@ class PostgresStore:
         except CommitUnknown as error:
             raise StoreUnavailable(str(error)) from error
 
-    async def _resent(self, work: Callable[[OwnSession], Awaitable[T]], again: Callable[[T], T] = lambda found: found) -> T:
-        """Run *work*, one writing statement that is known again by its IDs, until it gets an answer; *again* reads that of a repetition."""
-        for sent in range(RESENDS_MAX):
+    async def _resent(
+        self, work: Callable[[OwnSession], Awaitable[T]], again: Callable[[T], T] = lambda found: found, *, unknown: bool = False
+    ) -> T:  # fmt: skip
+        """Run *work*, one writing statement that is known again by its IDs, until it gets an answer; *again* reads that of a repetition.
+
+        *unknown*: the same was sent before, and its commit had no answer.
+        """
+        for sent in range(unknown, RESENDS_MAX):
             try:
                 found = await self._pool.statement(work)
             except CommitUnknown:

@@ -20,6 +20,7 @@ from .reading import records
 from .session import Session
 
 T = TypeVar("T")
+WithClaim: TypeAlias = Callable[[Session, ClaimRequest, RunStatus, int], tuple[T, Claims]]  # what is brought is written, and claimed
 Candidate: TypeAlias = tuple[int, int]  # queue_at, key
 
 LOOK_MAX: Final = 100  # rows looked at for the next due time while other workers have code of their own
@@ -106,7 +107,7 @@ def claim(session: Session, request: ClaimRequest, to: RunStatus) -> Claims:
     due = seen.alone if request.alone else seen.next
     if seen.asleep or (seen.unmatched and request.match_max) or (due is not None and due <= now):
         return session.write(lambda s, at: claim_within(s, request, to, at, unmatched=bool(seen.unmatched)))
-    return _claims((), seen, request, now)
+    return claims((), seen, request, now)
 
 
 def claim_within(session: Session, request: ClaimRequest, to: RunStatus, now: int, *, unmatched: bool) -> Claims:
@@ -122,20 +123,25 @@ def claim_within(session: Session, request: ClaimRequest, to: RunStatus, now: in
         session.run("claim.woken", "DELETE FROM wakes WHERE run NOT IN (SELECT key FROM runs WHERE owner IS NOT NULL)")
     if rising:
         session.run("claim.rise", RISE, (*given, RISE_MAX))
-    keys = _pick(session, request, now)
+    taken = take(session, request, to, _pick(session, request, now), now)
+    return claims(taken, look(session, request, now), request, now)
+
+
+def take(session: Session, request: ClaimRequest, to: RunStatus, keys: Sequence[int], now: int) -> list[Record]:
+    """Claim these runs, which nobody owns, inside the open transaction."""
     if keys:
         session.run("claim.take", CLAIM, (request.owner, now, to, json.dumps(keys)))
-    return _claims(records(session, keys), look(session, request, now), request, now)
+    return records(session, keys)
 
 
 def beside(
-    session: Session, work: Callable[[Session, int], T], workers: Iterable[Ready], *, unmatched: bool
+    session: Session, work: Callable[[Session, int], T], with_claim: WithClaim[T], workers: Iterable[Ready]
 ) -> tuple[T, Ready | None]:  # fmt: skip
-    """Write *work*; the first of *workers* that would claim now does so in the same commit. Return which has."""
+    """Write *work*; the first of *workers* that would claim now does so in the same commit, by *with_claim*. Return which has."""
     for worker in workers:
         wanted = worker.request()
         if wanted is not None:
-            return _beside(session, work, worker, *wanted, unmatched=unmatched)
+            return _beside(session, work, with_claim, worker, *wanted)
     return session.write(work), None
 
 
@@ -175,10 +181,10 @@ def _pulse(session: Session, owner: str) -> list[Record]:
 
 
 def _beside(
-    session: Session, work: Callable[[Session, int], T], worker: Ready, request: ClaimRequest, to: RunStatus, *, unmatched: bool
+    session: Session, work: Callable[[Session, int], T], with_claim: WithClaim[T], worker: Ready, request: ClaimRequest, to: RunStatus
 ) -> tuple[T, Ready | None]:  # fmt: skip
     try:
-        answers, claims = session.write(lambda s, now: (work(s, now), claim_within(s, request, to, now, unmatched=unmatched)))
+        answers, claimed = session.write(lambda s, now: with_claim(s, request, to, now))
     except FileBusy:
         raise
     except CommitUnknown:
@@ -186,11 +192,12 @@ def _beside(
         raise
     except Exception:  # noqa: BLE001  nothing was written: the work's own error comes again, a claim's is for the worker's own look
         return session.write(work), None
-    worker.claimed(request, claims)
+    worker.claimed(request, claimed)
     return answers, worker
 
 
-def _claims(found: Sequence[Record], seen: Look, request: ClaimRequest, now: int) -> Claims:
+def claims(found: Sequence[Record], seen: Look, request: ClaimRequest, now: int) -> Claims:
+    """Return what was claimed, with what else was seen."""
     return Claims(
         found, seen.alone if request.alone else seen.next, unmatched=bool(seen.unmatched), wakes=bool(seen.wakes),
         closing=bool(seen.closing), alone=seen.alone is not None and seen.alone <= now,

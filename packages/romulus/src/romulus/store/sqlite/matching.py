@@ -18,8 +18,8 @@ Pair: TypeAlias = tuple[int, int, int]  # wait, event, run
 
 EVENTS: Final = Bulk(
     "send.events",
-    "INSERT INTO events (namespace, id, name, correlation_id, payload, digest, received_at, state) ",
-    8,
+    "INSERT INTO events (namespace, id, name, correlation_id, payload, digest, received_at, state, run) ",
+    9,
 )
 QUEUED: Final = Bulk("send.to_match", "INSERT INTO to_match (namespace, name, correlation_id) ", 3)
 KNOWN: Final = (
@@ -64,8 +64,10 @@ class Heads(NamedTuple):
     odd: int  # the event lost before, or a shared wait is open: which waits are offered it has to be looked at
 
 
-def send(session: Session, events: Sequence[NewEvent], now: int) -> list[Received | EventClash | EventRefused]:
-    """Store *events* inside the open transaction; see `Store.send`."""
+def send(
+    session: Session, events: Sequence[NewEvent], now: int, *, taker: int | None = None
+) -> list[Received | EventClash | EventRefused]:  # fmt: skip
+    """Store *events* inside the open transaction; see `Store.send`. *taker*: the run that they are given to, instead of being queued."""
     known = _known(session, events)
     left = room(session, [event for event in events if (event.namespace, event.event_id) not in known], UNMATCHED_MAX)
     fresh: list[NewEvent] = []
@@ -81,8 +83,10 @@ def send(session: Session, events: Sequence[NewEvent], now: int) -> list[Receive
             left[queue_of(event)] -= 1
             fresh.append(event)
             answers.append(Received(event.event_id, duplicate=False))
-    EVENTS.write(session, [(e.namespace, e.event_id, e.name, e.correlation_id, e.payload, e.digest, now, "unmatched") for e in fresh])
-    QUEUED.write(session, [(e.namespace, e.name, e.correlation_id) for e in fresh])
+    state = "unmatched" if taker is None else "matched"
+    EVENTS.write(session, [(e.namespace, e.event_id, e.name, e.correlation_id, e.payload, e.digest, now, state, taker) for e in fresh])
+    if taker is None:
+        QUEUED.write(session, [(e.namespace, e.name, e.correlation_id) for e in fresh])
     return answers
 
 

@@ -34,7 +34,22 @@ from romulus.store.contract import (
 from romulus.store.grouping import Grouped
 from romulus.store.hub import Hub
 
-from . import apply, changing, children, claiming, matching, migrate, operations, pools, reading, restoring, retention, starting, workers
+from . import (
+    apply,
+    changing,
+    children,
+    claiming,
+    delivering,
+    matching,
+    migrate,
+    operations,
+    pools,
+    reading,
+    restoring,
+    retention,
+    starting,
+    workers,
+)
 from .changing import Decide
 from .clock import Clock, catch_up
 from .connection import Place
@@ -342,10 +357,16 @@ class SQLiteStore:
         self._far.touch()
 
     async def _start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
-        return await self._bring(lambda s, now: starting.start(s, runs, now), unmatched=False)
+        return await self._bring(
+            lambda s, now: starting.start(s, runs, now),
+            lambda s, request, to, now: (starting.start(s, runs, now), claiming.claim_within(s, request, to, now, unmatched=False)),
+        )
 
     async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
-        return await self._bring(lambda s, now: matching.send(s, events, now), unmatched=True)
+        return await self._bring(
+            lambda s, now: matching.send(s, events, now),
+            lambda s, request, to, now: delivering.send_and_claim(s, events, request, to, now),
+        )
 
     async def _report(self, asked: Sequence[AskOperation]) -> Sequence[Decided | None]:
         answers = await self._write_patiently(lambda s, now: operations.report(s, asked, now))
@@ -355,10 +376,10 @@ class SQLiteStore:
                 self.hub.changed(answer.row.namespace, answer.row.run_id)
         return answers
 
-    async def _bring(self, work: Callable[[Session, int], T], *, unmatched: bool) -> T:
+    async def _bring(self, work: Callable[[Session, int], T], with_claim: claiming.WithClaim[T]) -> T:
         """Write what a worker waits for. Done in place, a worker here claims in the same commit; the others are told of it."""
         answers, looked = await self._patiently(
-            lambda s: (s.write(work), None), lambda s: claiming.beside(s, work, self.hub.ready, unmatched=unmatched)
+            lambda s: (s.write(work), None), lambda s: claiming.beside(s, work, with_claim, self.hub.ready)
         )  # fmt: skip
         self.hub.poke(but=looked)
         return answers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol
@@ -117,6 +118,10 @@ class Unsure:
     def request(self) -> tuple[ClaimRequest, RunStatus] | None:
         """Return what it would claim."""
         return self.worker.request()
+
+    def waiting(self) -> AbstractContextManager[tuple[ClaimRequest, RunStatus] | None]:
+        """Give what it would claim by a statement that is waited for."""
+        return self.worker.waiting()
 
     def claimed(self, request: ClaimRequest, claims: Claims) -> object:
         """Give it what was claimed, or lose the answer."""
