@@ -27,24 +27,21 @@ from .taking import claimed, live
 # Parameters: 1-6 the event, 7 room of a queue, 8 owner, 9 now, 10 status, 11 digests of others, 12 losses, 13-15 serves, 16 schema.
 OF_QUEUE: Final[LiteralString] = "namespace = $1 AND name = $3 AND correlation_id = $4"
 DELIVER: Final[LiteralString] = f"""
-WITH stored AS (INSERT INTO romulus.events (arrival, namespace, id, name, correlation_id, payload, digest, received_at)
-    SELECT nextval('romulus.arrivals'), $1, $2, $3, $4, $5, $6, romulus.clock()
-    WHERE (SELECT count(*) FROM (SELECT 1 FROM romulus.unmatched WHERE {OF_QUEUE} LIMIT $7) x) < $7
+WITH before AS MATERIALIZED (SELECT count(*) AS n FROM (SELECT 1 FROM romulus.unmatched WHERE {OF_QUEUE} LIMIT $7) x),
+stored AS (INSERT INTO romulus.events (arrival, namespace, id, name, correlation_id, payload, digest, received_at)
+    SELECT nextval('romulus.arrivals'), $1, $2, $3, $4, $5, $6, romulus.clock() FROM before WHERE n < $7
     ON CONFLICT (namespace, id) DO NOTHING RETURNING arrival, received_at),
-w AS MATERIALIZED (SELECT run, seq FROM romulus.waits WHERE {OF_QUEUE} AND event IS NULL ORDER BY key LIMIT 2),
-one AS MATERIALIZED (SELECT run, seq FROM w WHERE (SELECT count(*) FROM w) = 1 AND EXISTS (SELECT 1 FROM stored)
-    AND NOT EXISTS (SELECT 1 FROM romulus.unmatched WHERE {OF_QUEUE})
-    AND NOT EXISTS (SELECT 1 FROM romulus.to_match WHERE {OF_QUEUE} AND event IS NOT NULL)),
+w AS MATERIALIZED (SELECT run, seq, ctid AS at FROM romulus.waits WHERE {OF_QUEUE} AND event IS NULL ORDER BY key LIMIT 2),
+one AS MATERIALIZED (SELECT w.run, w.seq, w.at, e.arrival FROM stored e CROSS JOIN w WHERE (SELECT count(*) FROM w) = 1
+    AND (SELECT n FROM before) = 0 AND NOT EXISTS (SELECT 1 FROM romulus.to_match WHERE {OF_QUEUE} AND event IS NOT NULL)
+    AND {live("$8")} AND (SELECT value::integer FROM romulus.meta WHERE name = 'compatible') <= $16),
 l AS MATERIALIZED (SELECT r.key, r.ctid AS at, r.generation, x.seq, x.ctid AS wait_at FROM romulus.runs r
     JOIN romulus.waits x ON x.run = r.key WHERE r.key = ANY(ARRAY(SELECT run FROM one)) AND x.seq = ANY(ARRAY(SELECT seq FROM one))
     AND r.owner IS NULL AND r.status = 'waiting' AND r.digest <> ALL($11::text[]) AND r.losses < $12
     AND EXISTS (SELECT 1 FROM unnest($13::text[], $14::text[], $15::text[]) s (workflow, version, digest)
         WHERE r.workflow = s.workflow AND r.version = s.version AND {FITS}) FOR UPDATE OF r, x SKIP LOCKED),
-given AS MATERIALIZED (SELECT l.key, l.generation, l.seq, e.arrival FROM l CROSS JOIN stored e
-    CROSS JOIN LATERAL (SELECT ctid AS at FROM romulus.runs WHERE key = l.key OFFSET 0) r
-    CROSS JOIN LATERAL (SELECT ctid AS at FROM romulus.waits WHERE run = l.key AND seq = l.seq OFFSET 0) x
-    WHERE r.at = l.at AND x.at = l.wait_at AND {live("$8")}
-    AND (SELECT value::integer FROM romulus.meta WHERE name = 'compatible') <= $16),
+given AS MATERIALIZED (SELECT l.key, l.generation, l.seq, o.arrival FROM l JOIN one o ON o.at = l.wait_at
+    CROSS JOIN LATERAL (SELECT ctid AS at FROM romulus.runs WHERE key = l.key OFFSET 0) r WHERE r.at = l.at),
 taken AS (UPDATE romulus.runs r SET {claimed("$8", "$9", "$10")} FROM given l
     CROSS JOIN LATERAL (SELECT * FROM romulus.generations WHERE run = l.key AND number = l.generation OFFSET 0) g
     WHERE r.key = l.key RETURNING {RECORD}),
