@@ -164,3 +164,42 @@ async def plain(cents: int) -> int:
 def test_what_is_not_declared_is_refused_with_the_remedy(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(romulus.RomulusError, match=message):
         Registry(**arguments)
+
+
+async def test_the_first_run_of_an_app_finds_how_its_values_are_encoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Working that out takes tens of milliseconds, in which the loop would stand still."""
+
+    @romulus.step
+    async def doubled(n: int) -> int:
+        return 2 * n
+
+    @romulus.operation(idempotent=True)
+    async def told(op: romulus.Operation, n: int) -> str:
+        return str(n)
+
+    @romulus.workflow
+    async def adds(n: int) -> list[str]:
+        return [await told(await doubled(n))]
+
+    app = romulus.App("sqlite://", workflows=[adds])
+
+    def late(annotation: object) -> None:
+        raise AssertionError(f"{annotation} is looked at while a run is under way")
+
+    monkeypatch.setattr("romulus.core.value_codec.plan", late)
+    async with app.worker(), app.client() as client:
+        assert await (await client.start(adds, 1)).result() == ["2"]
+
+
+async def test_an_annotation_that_cannot_be_used_is_told_of_where_it_is_used() -> None:
+    class Opaque:
+        pass
+
+    @romulus.workflow
+    async def takes(opaque: Opaque) -> None:
+        pass
+
+    app = romulus.App("sqlite://", workflows=[takes])
+    async with app.client() as client:
+        with pytest.raises(romulus.DefinitionError, match="Opaque"):
+            await client.start(takes, Opaque())

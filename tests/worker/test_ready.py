@@ -126,21 +126,50 @@ async def test_a_worker_whose_claim_in_the_commit_of_others_had_no_answer_takes_
         await eventually(lambda: worker.id != old)
 
 
-async def test_no_look_is_made_while_a_statement_of_others_claims_for_the_worker(tmp_path: Path) -> None:
+async def test_no_look_is_made_while_a_statement_of_others_claims_for_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """And the next such statement waits for the look: it would never come, beside somebody who sends one event after the other."""
     async with world(tmp_path, holds_up) as w:
         GATE.set()
         worker = await w.worker()
-        claimer = worker.claimer
+        claimer, looks, real = worker.claimer, 0, worker.store.claim
         await settled(claimer)
+
+        async def counted(request: ClaimRequest, to: RunStatus) -> Claims:
+            nonlocal looks
+            looks += 1
+            return await real(request, to)
+
+        monkeypatch.setattr(worker.store, "claim", counted)
         with claimer.waiting() as wanted:
             assert wanted is not None
-            before = claimer.begun
             handle = await w.client.start(holds_up, 1)
             claimer.poke()
             for _ in range(100):
                 await asyncio.sleep(0)
-            assert (claimer.begun, STARTED) == (before, [])
+            assert (looks, STARTED) == (0, [])
+        with claimer.waiting() as wanted:
+            assert wanted is None
         assert await handle.result() == 1
+
+
+async def test_a_run_being_claimed_for_a_worker_by_a_statement_of_others_is_not_given_back(tmp_path: Path) -> None:
+    """The store says that it is the worker's before the answer is there; one whose answer was lost is given back."""
+    async with world(tmp_path, holds_up) as w:
+        worker = await w.worker()
+        await settled(worker.claimer)
+        with worker.claimer.waiting() as wanted:
+            assert wanted is not None
+            await w.client.start(holds_up.options(id="r1"), 1)
+            await worker.store.claim(*wanted)
+            for _ in range(3):
+                await worker.strays.look()
+            assert owned(w) == 1
+        GATE.set()
+        await settled(worker.claimer)
+        await worker.strays.look()
+        assert await w.client.get("r1").result() == 1
 
 
 async def test_statements_of_others_claim_for_a_worker_one_after_the_other(tmp_path: Path) -> None:

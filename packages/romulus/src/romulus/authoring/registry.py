@@ -57,6 +57,9 @@ class Registry:
         if anywhere:
             self.operating.update(self.workflows)
         _refuse(refusals)
+        for spec in (*self.workflows.values(), *self.steps.values(), *self.operations.values()):
+            spec.arguments.prepare()  # the first run would hold up the loop with it, for as long as a thousand steps take
+            spec.value.prepare()
 
     def workflow(self, name: str, version: str) -> WorkflowSpec:
         """Return the workflow of that name and version.

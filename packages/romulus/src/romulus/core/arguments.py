@@ -52,6 +52,10 @@ class ArgumentsCodec:
         self._codec: ValueCodec[dict[str, Any]] = ValueCodec.of_arguments(self._annotation, where)
         self._parts: dict[str, ValueCodec[Any]] = {}
 
+    def prepare(self) -> None:
+        """Look at the signature and work out how its arguments are encoded, ahead of the first call; see `ValueCodec.prepare`."""
+        self._codec.prepare()
+
     def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """Return the arguments of the call encoded.
 

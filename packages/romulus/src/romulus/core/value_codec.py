@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Generic
 
 from pydantic import ValidationError
@@ -105,6 +106,11 @@ class ValueCodec(Generic[T]):
             return self._hidden(plan, data) if plan.redacted else shown(data)
         except Exception:  # noqa: BLE001  # a listing goes on, and shows nothing
             return REDACTED
+
+    def prepare(self) -> None:
+        """Work out how values are encoded, ahead of the first one. An annotation that cannot be used is told of where it is used."""
+        with suppress(Exception):  # whatever a user's annotation raises
+            self._plan = self._plan or self.plan()
 
     def plan(self) -> Plan:
         """Return how values are encoded, worked out on the first call."""

@@ -51,7 +51,7 @@ class Claimer:
         self._due: int | None = None  # store µs of the earliest look asked for
         self._starved = False  # due work was left for want of room
         self._elsewhere: asyncio.Future[None] | None = None  # a statement of others claims for this worker
-        self.begun = self.ended = 0  # looks
+        self.begun = self.ended = 0  # looks, and statements of others that claim for this worker
         self.alone: int | None = None  # key of the run that was claimed alone
         self.others: tuple[str, ...] = ()  # digests of other live workers
 
@@ -85,17 +85,18 @@ class Claimer:
     def waiting(self) -> Generator[tuple[ClaimRequest, RunStatus] | None]:
         """Give what may be claimed by a statement of others, and look at nothing until it is over; see `Ready`.
 
-        Nothing while a look is under way, which has the same room, and while there is due work that this would come before.
+        Nothing while a look is under way or waits, which has the same room, and while there is due work that this would come before.
         """
-        looking = self.begun != self.ended
-        wanted = None if looking or self._starved or self._elsewhere is not None else self.request()
+        wanted = None if self.begun != self.ended or self._starved else self.request()
         if wanted is None:
             yield None
             return
         over = self._elsewhere = asyncio.get_running_loop().create_future()
+        self.begun += 1
         try:
             yield wanted
         finally:
+            self.ended += 1
             self._elsewhere = None
             over.set_result(None)
 
@@ -142,10 +143,10 @@ class Claimer:
     async def look(self) -> int:
         """Match, claim, wake and close once; return µs until the next look that nobody asks for."""
         engine = self._engine
-        if self._elsewhere is not None:
-            await asyncio.wait([self._elsewhere])  # a stop waits for it so, too
         self.begun += 1
         try:
+            if self._elsewhere is not None:
+                await asyncio.wait([self._elsewhere])  # a stop waits for it so, too
             seen = await self._claim() or await self._match()
             if seen.wakes and (self._memory.active or self._given):
                 for record in await engine.store.pulse(engine.owner.id):
