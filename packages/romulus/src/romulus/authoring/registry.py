@@ -57,7 +57,8 @@ class Registry:
         if anywhere:
             self.operating.update(self.workflows)
         _refuse(refusals)
-        for spec in (*self.workflows.values(), *self.steps.values(), *self.operations.values()):
+        specs: list[WorkflowSpec | StepSpec | OperationSpec] = [*self.workflows.values(), *self.steps.values(), *self.operations.values()]
+        for spec in specs:
             spec.arguments.prepare()  # the first run would hold up the loop with it, for as long as a thousand steps take
             spec.value.prepare()
 

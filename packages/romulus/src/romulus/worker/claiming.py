@@ -51,7 +51,8 @@ class Claimer:
         self._due: int | None = None  # store µs of the earliest look asked for
         self._starved = False  # due work was left for want of room
         self._elsewhere: asyncio.Future[None] | None = None  # a statement of others claims for this worker
-        self.begun = self.ended = 0  # looks, and statements of others that claim for this worker
+        self.begun: int = 0  # looks, and statements of others that claim for this worker
+        self.ended: int = 0
         self.alone: int | None = None  # key of the run that was claimed alone
         self.others: tuple[str, ...] = ()  # digests of other live workers
 
