@@ -14,6 +14,7 @@ from romulus.core.requests import request_cancel
 from romulus.core.transition import NewChild
 from romulus.store.contract import RunFilter
 from romulus.store.postgres import PostgresStore
+from romulus.store.postgres import store as store_module
 from tests.postgres.kit import opened, settled
 from tests.postgres.server import Database, running
 from tests.store.conformance.test_operations import SERVED, intent, lost
@@ -53,6 +54,12 @@ def counting() -> Iterator[Database]:
         made = Database(server, server.create(server.template()))
         made.execute("CREATE EXTENSION pg_stat_statements SCHEMA public")
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backend reads dozens of catalog pages for a statement that it has not executed yet."""
+    monkeypatch.setattr(store_module, "CONNECTIONS", 1)
 
 
 async def day(store: PostgresStore, host: MovableHost, names: Iterator[str]) -> None:
