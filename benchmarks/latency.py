@@ -12,7 +12,7 @@ from .engine import one_run, run, working
 from .figure import Benchmark, Figure, PeerField, Samples, Target
 from .measures import percentile
 from .observing import Observer
-from .plan import Bench, Plan
+from .plan import REST_S, Bench, Plan
 from .workflows import EVENT, goes_on, resumed
 
 
@@ -43,7 +43,7 @@ async def _events(bench: Bench) -> list[tuple[float, float]]:
 async def _event(client: romulus.AsyncClient, observer: Observer) -> tuple[float, float]:
     handle = await client.start(resumed)
     await observer.until("waiting", 1)
-    await asyncio.sleep(0.01)  # whatever parking has left to do is not the event's
+    await asyncio.sleep(REST_S)  # whatever parking has left to do is not the event's
     goes_on.seen.clear()
     sent = time.perf_counter()
     await handle.send_event(EVENT, {"v": 1})
@@ -64,13 +64,16 @@ def _w3(plan: Plan) -> tuple[Figure, ...]:
 
 
 def _w7(plan: Plan) -> tuple[Figure, ...]:
-    target = Target("≤ 3 single commits + 1 ms", lambda medians: 3 * medians["L2.commit"] + 1, least=False)
+    targets = (
+        Target("≤ 3 single commits + 1 ms", lambda medians: 3 * medians["L2.commit"] + 1, least=False),
+        Target("≤ 3 rested ones + 1 ms", lambda medians: 3 * medians["L2.rested"] + 1, least=False),
+    )
     step = "event sent → the run's next step executing, what the event led to committed, p50"
     return (
-        Figure("W7.p50", "event sent → the parked run's code goes on, p50", "ms", "L2.commit", (target,), PeerField("W7", "p50_ms")),
-        Figure("W7.p99", "the same, p99", "ms", "L2.commit", (), PeerField("W7", "p99_ms")),
-        Figure("W7.step.p50", step, "ms", "L2.commit"),
-        Figure("W7.step.p99", "the same, p99", "ms", "L2.commit"),
+        Figure("W7.p50", "event sent → the parked run's code goes on, p50", "ms", "L2.rested", targets, PeerField("W7", "p50_ms")),
+        Figure("W7.p99", "the same, p99", "ms", "L2.rested", (), PeerField("W7", "p99_ms")),
+        Figure("W7.step.p50", step, "ms", "L2.rested"),
+        Figure("W7.step.p99", "the same, p99", "ms", "L2.rested"),
     )
 
 

@@ -12,7 +12,7 @@ import apsw
 
 from .figure import Benchmark, Figure, Samples
 from .measures import median, percentile
-from .plan import Bench, Plan
+from .plan import REST_S, Bench, Plan
 
 BLOCK = 4096
 RUNS = 1_000  # rows that are updated in turn
@@ -48,14 +48,16 @@ def sqlite(bench: Bench) -> Samples:
         if records == 1:
             samples["L2.commit"] = percentile(took, 50) * 1e3
     samples["L2.batched"] = max(samples[f"L2.{records}"] for records, _ in bench.plan.commits)
+    samples["L2.rested"] = percentile(_commits(bench.directory / "rested.db", 1, bench.plan.events, REST_S), 50) * 1e3
     return samples
 
 
-def _commits(path: Path, records: int, commits: int) -> list[float]:
-    """Return the seconds each commit took, begin to end."""
+def _commits(path: Path, records: int, commits: int, rest_s: float = 0.0) -> list[float]:
+    """Return the seconds each commit took, begin to end, each after a rest."""
     connection = _database(path)
     took: list[float] = []
     for number in range(commits):
+        time.sleep(rest_s)
         started = time.perf_counter()
         _commit(connection, range(number * records, (number + 1) * records))
         took.append(time.perf_counter() - started)
@@ -86,7 +88,8 @@ def _disk_figures(plan: Plan) -> tuple[Figure, ...]:
 def _sqlite_figures(plan: Plan) -> tuple[Figure, ...]:
     rates = (Figure(f"L2.{records}", f"SQLite, {records} records a commit", "records/s", "L1") for records, _ in plan.commits)
     batched = Figure("L2.batched", "SQLite, the best of these", "records/s", "L1")
-    return (*rates, batched, Figure("L2.commit", "SQLite, one commit of one record, p50", "ms"))
+    rested = Figure("L2.rested", f"the same after {REST_S * 1e3:g} ms of rest, p50", "ms", "L2.commit")
+    return (*rates, batched, Figure("L2.commit", "SQLite, one commit of one record, p50", "ms"), rested)
 
 
 DISK = Benchmark("L1", _disk_figures, disk)

@@ -9,6 +9,9 @@ from pathlib import Path
 SQLITE, POSTGRES = "sqlite", "postgres"
 
 
+REST_S = 0.01  # before each event of W7, and each commit of L2.rested: a machine that has slept is slower in everything
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Sizes of the workloads. The defaults are those of the issue; `QUICK` only shows that everything runs."""

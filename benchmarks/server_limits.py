@@ -11,7 +11,7 @@ import asyncpg
 from .figure import Benchmark, Figure, Samples
 from .limits import PAYLOAD, RUNS
 from .measures import percentile
-from .plan import Bench, Plan
+from .plan import REST_S, Bench, Plan
 
 SCHEMA = (
     "CREATE TABLE run (id bigint PRIMARY KEY, position bigint NOT NULL, status text NOT NULL) WITH (fillfactor = 60)",
@@ -43,13 +43,16 @@ async def _measure(bench: Bench) -> Samples:
         samples[f"L2.{records}"] = records * len(took) / sum(took)
         if records == 1:
             samples["L2.commit"] = percentile(took, 50) * 1e3
+    rested = [await _commit(connection, range(first + n, first + n + 1), REST_S) for n in range(bench.plan.events)]
+    samples["L2.rested"] = percentile(rested, 50) * 1e3
     await connection.close()
     samples["L2.batched"] = max(samples[f"L2.{records}"] for records, _ in bench.plan.commits)
     return samples
 
 
-async def _commit(connection: Any, numbers: range) -> float:
-    """Return the seconds that one statement took, its commit included."""
+async def _commit(connection: Any, numbers: range, rest_s: float = 0.0) -> float:
+    """Return the seconds that one statement took, its commit included, after a rest."""
+    await asyncio.sleep(rest_s)
     started = time.perf_counter()
     await connection.execute(BATCH, [n % RUNS for n in numbers], [n // RUNS for n in numbers], [PAYLOAD for _ in numbers])
     return time.perf_counter() - started
@@ -60,7 +63,8 @@ def _figures(plan: Plan) -> tuple[Figure, ...]:
         Figure(f"L2.{records}", f"PostgreSQL, {records} records a statement and commit", "records/s", "L1") for records, _ in plan.commits
     )
     batched = Figure("L2.batched", "PostgreSQL, the best of these", "records/s", "L1")
-    return (*rates, batched, Figure("L2.commit", "PostgreSQL, one statement of one record, p50", "ms"))
+    rested = Figure("L2.rested", f"the same after {REST_S * 1e3:g} ms of rest, p50", "ms", "L2.commit")
+    return (*rates, batched, Figure("L2.commit", "PostgreSQL, one statement of one record, p50", "ms"), rested)
 
 
 SERVER = Benchmark("server", _figures, server)
