@@ -7,7 +7,11 @@ import pytest
 from benchmarks.catalogue import of_store
 from benchmarks.plan import POSTGRES, SQLITE, Plan
 
-ON_BOTH = {"W3.p50": {"≤ 4 single commits + 1 ms"}, "W4": {"≥ 50% of L2 single"}, "W7.p50": {"≤ 3 single commits + 1 ms", "≤ 3 rested ones + 1 ms"}}
+ON_BOTH = {
+    "W3.p50": {"≤ 4 single commits + 1 ms"},
+    "W4": {"≥ 50% of L2 single"},
+    "W7.p50": {"≤ 3 single commits + 1 ms", "≤ 3 rested ones + 1 ms"},
+}
 REACHED = {
     SQLITE: ON_BOTH | {"W1": {"≥ 10,000", "≥ 20% of L2 best"}, "W2": {"≥ 3,000"}, "claim.ratio": {"≤ 1.5 ×"}},
     POSTGRES: ON_BOTH | {

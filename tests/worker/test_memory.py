@@ -7,12 +7,14 @@ import gc
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import romulus
+from romulus.core.machine import Change
+from romulus.core.transition import Transition, Verdict
 from romulus.host import RealHost, heap
 from romulus.worker.driver import RunDriver
 from tests.worker.rig import eventually, world
@@ -83,6 +85,34 @@ async def test_parked_runs_stay_in_memory_up_to_a_bound(tmp_path: Path) -> None:
         for handle in handles:
             await handle.send_event("go", "on")
         assert [await handle.result() for handle in handles] == ["on"] * 5
+
+
+async def test_a_run_claimed_again_before_its_parking_was_answered_leaves_nothing_in_memory(
+    tmp_path: Path, uncollected: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another driver has it when the answer comes: the first is dropped, and not kept as parked."""
+    async with world(tmp_path, a_step_then_an_event) as here:
+        worker = await here.worker()
+        answer, apply = asyncio.Event(), worker.store.apply
+
+        async def late(transitions: Sequence[Transition]) -> Sequence[Verdict]:
+            verdicts = await apply(transitions)
+            if any(t.change is Change.PARK for t in transitions):
+                await answer.wait()
+            return verdicts
+
+        monkeypatch.setattr(worker.store, "apply", late)
+        before = drivers()
+        handle = await here.client.start(a_step_then_an_event)
+        await here.until(handle.id, "waiting")
+        first = [id(driver) for driver in worker.memory.active.values()]
+        await handle.send_event("go", "on")
+        await eventually(lambda: [id(driver) for driver in worker.memory.active.values()] not in ([], first))
+        answer.set()
+        assert await handle.result() == "on"
+        await eventually(lambda: (len(worker.memory.active), worker.memory.cached) == (0, 0))
+        ATTEMPTS.clear()
+        await eventually(lambda: drivers() <= before + LAST)
 
 
 @pytest.fixture

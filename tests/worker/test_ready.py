@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import romulus
 from romulus.core.machine import RunStatus
 from romulus.store.contract import ClaimRequest, Claims
 from romulus.store.sqlite.writer import Pace
+from romulus.worker import Worker
 from romulus.worker.claiming import Claimer
 from tests.worker.rig import World, eventually, url_of, world
 
@@ -216,23 +218,89 @@ async def test_due_runs_that_there_was_no_room_for_come_before_what_an_event_wak
             assert wanted is None
 
 
-async def test_a_stop_waits_for_what_is_being_claimed_for_the_worker_and_gives_it_back(tmp_path: Path) -> None:
+async def test_a_look_goes_on_beside_a_statement_of_others_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for somebody's lock, say. One place is left for what it may claim."""
+    monkeypatch.setattr("romulus.worker.claiming.ELSEWHERE_MAX", 1_000)
+    async with world(tmp_path, holds_up) as w:
+        worker = await w.worker(concurrency=1)
+        await settled(worker.claimer)
+        with worker.claimer.waiting() as wanted:
+            assert wanted is not None
+            handles = [await w.client.start(holds_up, n) for n in range(5)]
+            worker.claimer.poke()
+            await eventually(lambda: bool(STARTED))
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert owned(w) == wanted[0].limit - 1
+        GATE.set()
+        assert [await handle.result() for handle in handles] == list(range(5))
+
+
+async def test_no_run_is_claimed_alone_beside_one_that_a_statement_of_others_may_be_claiming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setattr("romulus.worker.claiming.ELSEWHERE_MAX", 1_000)
     async with world(tmp_path, holds_up) as w:
         worker = await w.worker()
         await settled(worker.claimer)
+        asked: list[bool] = []
+        real = worker.store.claim
+
+        async def noted(request: ClaimRequest, to: RunStatus) -> Claims:
+            asked.append(request.alone)
+            return replace(await real(request, to), alone=True)
+
+        monkeypatch.setattr(worker.store, "claim", noted)
+        with worker.claimer.waiting():
+            worker.claimer.poke()
+            await eventually(lambda: bool(asked))
+            await eventually(lambda: worker.claimer.begun == worker.claimer.ended + 1)
+            assert True not in asked
+        await settled(worker.claimer)
+        assert True in asked
+
+
+@pytest.mark.parametrize("closing", [False, True])
+async def test_a_stop_waits_for_what_is_being_claimed_for_the_worker_and_gives_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closing: bool
+) -> None:
+    """Also while the last look, which has claimed what there was, still *closes* children."""
+    async with world(tmp_path, holds_up) as w:
+        worker = await w.worker()
+        await settled(worker.claimer)
+        if closing:
+            await closes_children_until_the_gate_opens(worker, monkeypatch)
         with worker.claimer.waiting() as wanted:
             assert wanted is not None
             stopping = asyncio.ensure_future(w.stop(worker))
             await w.client.start(holds_up.options(id="r1"), 1)
             while not worker.claimer._stopped:
                 await asyncio.sleep(0)
+            GATE.set()
             for _ in range(100):
                 await asyncio.sleep(0)
             claims = await worker.store.claim(*wanted)
             worker.claimer.claimed(wanted[0], claims)
             assert [worker.claimer.holds(record.run.key) for record in claims.records] == [True]
         await stopping
-        assert w.rows("SELECT id, status, owner FROM runs") == [("r1", "pending", None)]
+        assert w.rows("SELECT status, owner FROM runs WHERE id = 'r1'")[0][1] is None
+
+
+async def closes_children_until_the_gate_opens(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    closing, claim = asyncio.Event(), worker.store.claim
+
+    async def sees_some(request: ClaimRequest, to: RunStatus) -> Claims:
+        return replace(await claim(request, to), closing=True)
+
+    async def close_children(limit: int, decide: object) -> int:
+        closing.set()
+        await GATE.wait()
+        return 0
+
+    monkeypatch.setattr(worker.store, "claim", sees_some)
+    monkeypatch.setattr(worker.store, "close_children", close_children)
+    worker.claimer.poke()
+    await closing.wait()
 
 
 async def test_what_is_claimed_for_a_worker_that_is_gone_is_not_taken_up(tmp_path: Path) -> None:

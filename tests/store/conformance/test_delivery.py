@@ -361,6 +361,25 @@ async def test_events_sent_together_are_stored_together(store: Store, host: Mova
     assert sorted(record.run.id for record in await found(store, worker)) == ["r1", "r2"]
 
 
+async def test_an_event_that_is_left_for_others_has_the_next_one_matched_in_the_ordinary_way(
+    store: Store, host: MovableHost, points: list[str]
+) -> None:
+    """It came too late for the run that waits."""
+    record = await claimed(store, host, "r1", "owner of r1")
+    await store.apply([advance(record, opens=[wait()])])
+    await store.send([event("late")])
+    await store.match(100)
+    record = await again(store, record)
+    await store.apply([park(record, closes=[close(1, Closing.TIMED_OUT)], opens=[wait(2)])])
+    worker = await ready(store, host)
+
+    await sent(store, worker, points, "next")
+
+    assert "deliver.give" not in points
+    assert [deposits(record) for record in await found(store, worker)] == [["next"]]
+    assert await texts(store) == {"late": "unmatched", "next": "matched"}
+
+
 async def test_what_was_due_before_is_not_kept_waiting(store: Store, host: MovableHost, points: list[str]) -> None:
     """The event's run is claimed beside it, or after it, as there is room."""
     await parked(store, host, "r1", wait())

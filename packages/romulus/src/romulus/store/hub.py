@@ -22,7 +22,7 @@ class Ready(Protocol):
         ...
 
     def waiting(self) -> AbstractContextManager[tuple[ClaimRequest, RunStatus] | None]:
-        """Give what it would claim by a statement that is waited for while entered: it claims nothing else meanwhile. None: nothing."""
+        """Give what it would claim by a statement that is waited for while entered; None: nothing. It claims nothing else for a moment."""
         ...
 
     def claimed(self, request: ClaimRequest, claims: Claims) -> object:

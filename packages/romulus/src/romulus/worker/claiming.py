@@ -22,6 +22,7 @@ from .patience import forever
 from .settings import SECOND
 
 MATCH_MAX = 1_000  # rows of to_match a pass
+ELSEWHERE_MAX = SECOND // 10  # µs that a look waits for a statement of others that claims for the worker
 CLOSE_MAX = 200  # children asked to end in one transaction
 CLAIMED = after(RunStatus.PENDING, Change.CLAIM)
 
@@ -71,7 +72,8 @@ class Claimer:
         self._poked.set()
         if self._task is not None:
             if not at_once:
-                await asyncio.wait([self._task], timeout=self._engine.settings.lease / 4 / SECOND)
+                under_way = [waited for waited in (self._task, self._elsewhere) if waited is not None]
+                await asyncio.wait(under_way, timeout=self._engine.settings.lease / 4 / SECOND)
             await end([self._task])
         self._over = True
 
@@ -84,7 +86,7 @@ class Claimer:
 
     @contextmanager
     def waiting(self) -> Generator[tuple[ClaimRequest, RunStatus] | None]:
-        """Give what may be claimed by a statement of others, and look at nothing until it is over; see `Ready`.
+        """Give what may be claimed by a statement of others, and look at nothing meanwhile, if it does not take long; see `Ready`.
 
         Nothing while a look is under way or waits, which has the same room, and while there is due work that this would come before.
         """
@@ -147,7 +149,7 @@ class Claimer:
         self.begun += 1
         try:
             if self._elsewhere is not None:
-                await asyncio.wait([self._elsewhere])  # a stop waits for it so, too
+                await asyncio.wait([self._elsewhere], timeout=ELSEWHERE_MAX / SECOND)
             seen = await self._claim() or await self._match()
             if seen.wakes and (self._memory.active or self._given):
                 for record in await engine.store.pulse(engine.owner.id):
@@ -176,7 +178,8 @@ class Claimer:
 
     async def _claim(self) -> Claims | None:
         """Match what is queued and claim what there is room for; None: nothing may be claimed now."""
-        room = self._may_claim()
+        elsewhere = self._elsewhere is not None  # a run may be claimed meanwhile
+        room = self._may_claim() - elsewhere
         if room <= 0:
             return None
         request = self._request(room, alone=False)
@@ -184,7 +187,7 @@ class Claimer:
         self._taken(request, claims)
         if claims.alone and self._memory.active:
             await self._claim_in_company()
-        elif claims.alone and not claims.records:
+        elif claims.alone and not (claims.records or elsewhere):
             await self._claim_alone()
         return claims
 

@@ -27,12 +27,17 @@ class Memory:
         self.active[driver.run.key] = driver
 
     def leave(self, driver: RunDriver) -> None:
-        """Forget a run that is no longer in progress, or keep it while it is parked."""
-        if self.active.get(driver.run.key) is driver:
-            del self.active[driver.run.key]
+        """Forget a run that is no longer in progress, or keep it while it is parked.
+
+        It may have been claimed again before its parking was answered: then another driver has it, and this one is of no further use.
+        """
+        key = driver.run.key
+        other = self.active.get(key)
+        if other is driver:
+            del self.active[key]
             self.left += 1
-        if driver.run.status is RunStatus.WAITING and self._cache_max:
-            self._parked[driver.run.key] = driver, _state(driver.run)
+        if driver.run.status is RunStatus.WAITING and self._cache_max and other in (driver, None):
+            self._parked[key] = driver, _state(driver.run)
             driver.rest()
             while self._parked and len(self._parked) + len(self.active) > self._cache_max:
                 self._parked.popitem(last=False)[1][0].instance.close()

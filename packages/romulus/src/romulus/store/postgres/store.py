@@ -441,6 +441,7 @@ class PostgresStore:
                     return [Received(events[0].event_id, duplicate=False)]
             except CommitUnknown:
                 unknown = True
+                self.hub.poke()  # the worker looks for what may have been claimed for it
         answers = await self._resent(lambda s: sending.send(s, events), unknown=unknown)
         self._told()
         return answers
@@ -454,11 +455,16 @@ class PostgresStore:
         return False
 
     async def _deliver(self, event: NewEvent, ready: Ready, request: ClaimRequest, to: RunStatus) -> bool:
-        now = self._clock.estimate()
+        times: list[int] = []
+
+        async def deliver(session: OwnSession) -> delivering.Delivered | None:
+            times.append(self._clock.estimate())
+            return await delivering.deliver(session, event, request, to, times[-1])
+
         try:
-            delivered = await self._pool.statement(lambda s: delivering.deliver(s, event, request, to, now))
+            delivered = await self._pool.statement(deliver)
         except CommitUnknown:
-            self._doubt(request.owner, [now])
+            self._doubt(request.owner, times)
             raise
         if delivered is None:
             return False
@@ -569,13 +575,21 @@ class PostgresStore:
         """Run *work*, one writing statement that is known again by its IDs, until it gets an answer; *again* reads that of a repetition.
 
         *unknown*: the same was sent before, and its commit had no answer.
+
+        Raises:
+            StoreUnavailable: nothing was written. CommitUnknown: an earlier try may have been applied.
         """
-        for sent in range(unknown, RESENDS_MAX):
+        for _ in range(RESENDS_MAX):
             try:
                 found = await self._pool.statement(work)
             except CommitUnknown:
+                unknown = True
                 continue
-            if sent:  # seen, after its commit had no answer
+            except StoreUnavailable as error:
+                if unknown:
+                    raise CommitUnknown(f"{error}; whether an earlier try was applied is not known") from error
+                raise
+            if unknown:  # seen, after its commit had no answer
                 await self._pool.flush()
-            return again(found) if sent else found
-        raise StoreUnavailable(f"{self._place.shown}: no answer to {RESENDS_MAX} commits")
+            return again(found) if unknown else found
+        raise CommitUnknown(f"{self._place.shown}: no answer to {RESENDS_MAX} commits")

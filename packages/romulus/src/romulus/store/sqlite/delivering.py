@@ -1,7 +1,8 @@
 """Giving a lone event straight to the parked run that waits for it, claimed by a worker here: the queues are left out.
 
-It is the ordinary way made short where nobody else is concerned: one open wait in the queue, a run that this worker would claim, and
-nothing else to be matched, woken or claimed before it. Read and written in one transaction, which is the file's only writer.
+It is the ordinary way made short where nobody else is concerned: one open wait in the queue, no other event in it, a run that this
+worker would claim, and nothing else to be matched, woken or claimed before it. All is read and written in one transaction, and a file
+has one writer at a time.
 """
 
 # ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
@@ -29,6 +30,7 @@ TAKER: Final[LiteralString] = (
     "AND r.digest NOT IN (SELECT value FROM json_each(?6)) "
     f"AND EXISTS (SELECT 1 FROM {SERVES} WHERE r.workflow = s.value ->> 0 AND r.version = s.value ->> 1 AND {FITS}) "
     f"AND NOT EXISTS (SELECT 1 FROM waits WHERE {OF_QUEUE} AND event IS NULL AND key > w.key) "
+    f"AND NOT EXISTS (SELECT 1 FROM events WHERE {OF_QUEUE} AND state = 'unmatched') "
     "AND EXISTS (SELECT 1 FROM workers WHERE id = ?7 AND NOT dead)"
 )
 GIVE: Final[LiteralString] = "UPDATE waits SET event = (SELECT arrival FROM events WHERE namespace = ?1 AND id = ?2) WHERE key = ?3"
