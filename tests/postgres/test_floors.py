@@ -16,7 +16,7 @@ from romulus.store.postgres import PostgresStore, children, looking, matching, p
 from romulus.store.postgres.floors import KEPT_MAX, TOP, WHOLE_EVERY, Lists, Queues, Remembered, Snapshot
 from romulus.store.postgres.pool import Pool
 from romulus.store.postgres.session import OwnSession
-from tests.postgres.kit import opened
+from tests.postgres.kit import counts_at_once, opened
 from tests.postgres.server import Database
 from tests.store.kit import (
     HELD,
@@ -128,6 +128,7 @@ async def test_under_an_old_open_transaction_a_claim_reads_few_pages(
     store: PostgresStore, database: Database, host: MovableHost, elsewhere: psycopg.Connection[Any]
 ) -> None:
     """All of it, the locking and the waking too: measured at the server."""
+    counts_at_once(database)
     (await register(store, host)).close()
     elsewhere.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ").execute("SELECT count(*) FROM romulus.runs")
     database.execute(CLAIMED)

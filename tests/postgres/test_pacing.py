@@ -11,7 +11,7 @@ import pytest
 from romulus.core.errors import StoreUnavailable
 from romulus.store.postgres import PostgresStore, apply, children, waking
 from romulus.store.postgres.pacing import SHARE, Paced
-from tests.postgres.kit import settled
+from tests.postgres.kit import counts_at_once, settled
 from tests.postgres.server import Database
 from tests.store.kit import PENDING, SECOND, MovableHost, claim, claimed, event, park, register, wait
 
@@ -101,6 +101,7 @@ async def test_sweeps_look_through_waits_and_messages_once_in_a_while(
 async def test_under_an_old_open_transaction_claimed_attempts_are_looked_through_once_in_a_while(
     store: PostgresStore, host: Ticking, database: Database, elsewhere: psycopg.Connection[Any]
 ) -> None:
+    counts_at_once(database)
     for owner in ("v", "w1", "x"):
         (await register(store, host, owner)).close()
     database.execute(CLAIMED, "w1", DEAD)

@@ -13,7 +13,7 @@ from romulus.core.transition import Closing
 from romulus.store.postgres import PostgresStore, looking
 from romulus.store.postgres import store as store_module
 from romulus.store.postgres.session import OwnSession
-from tests.postgres.kit import opened, settled
+from tests.postgres.kit import counts_at_once, opened, settled
 from tests.postgres.server import Database
 from tests.postgres.test_floors import CLAIMED, FLUSH, pages, session
 from tests.postgres.test_growth import day
@@ -133,6 +133,7 @@ async def test_an_events_path_that_was_planned_in_a_new_database_reads_few_pages
     database: Database, host: MovableHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plans are kept for as long as nobody makes statistics: on the day of an outage that is long enough."""
+    counts_at_once(database)
     monkeypatch.setattr(store_module, "CONNECTIONS", 1)
     database.execute(UNTOUCHED)
     async with opened(database.url, host) as store:
