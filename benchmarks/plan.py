@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 SQLITE, POSTGRES = "sqlite", "postgres"
-
-
 REST_S = 0.01  # before each event of W7, and each commit of L2.rested: a machine that has slept is slower in everything
 
 

@@ -24,3 +24,10 @@ async def host(database: Database) -> AsyncIterator[MovableHost]:
 async def store(database: Database, host: MovableHost) -> AsyncIterator[PostgresStore]:
     async with opened(database.url, host) as store:
         yield store
+
+
+@pytest.fixture
+async def other(database: Database, host: MovableHost) -> AsyncIterator[PostgresStore]:
+    """Another worker's store."""
+    async with opened(database.url, host) as other:
+        yield other

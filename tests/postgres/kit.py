@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 
 from romulus.store.postgres import PostgresStore, place_of
@@ -33,6 +34,16 @@ async def opened(url: str, host: MovableHost | None = None) -> AsyncIterator[Pos
 async def blocked(database: Database, count: int) -> None:
     """Wait until so many backends wait for a lock."""
     await until(lambda: database.execute(BLOCKED) == [(count,)])
+
+
+@contextmanager
+def held(database: Database, sql: str) -> Iterator[psycopg.Connection[Any]]:
+    """Hold what a statement locks, and leave nothing of what it wrote."""
+    with database.server.connect(database.name) as connection:
+        connection.execute("BEGIN")
+        connection.execute(sql.encode())
+        yield connection
+        connection.execute("ROLLBACK")
 
 
 def deadlocks(database: Database) -> list[Any]:

@@ -26,9 +26,8 @@ class Standby(Server):
             shutil.chown(self.directory, USER)
         source = f"host=127.0.0.1 port={self.primary.port} user=postgres application_name=standby"
         self._run("pg_basebackup", "-d", source, "-D", str(self.data), "-X", "stream", "-R", "-c", "fast", "--no-sync")
-        with (self.data / "postgresql.auto.conf").open(
-            "a"
-        ) as settings:  # a newer pg_basebackup writes options that its server does not know
+        # A newer pg_basebackup writes options that its server does not know.
+        with (self.data / "postgresql.auto.conf").open("a") as settings:
             settings.write(f"primary_conninfo = '{source}'\n")
 
     def pause(self) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from contextlib import asynccontextmanager
 
 import asyncpg
-import psycopg
 import pytest
 
 from romulus.core.errors import CommitUnknown
 from romulus.core.transition import Closing, Received, Verdict
 from romulus.store.postgres import PostgresStore
 from romulus.store.postgres.schema import VERSION
-from tests.postgres.kit import Died, blocked, deadlocks, dies_at, opened
+from tests.postgres.kit import Died, blocked, deadlocks, dies_at, held, opened
 from tests.postgres.server import Database
 from tests.store.kit import (
     RUNNING,
@@ -45,29 +43,12 @@ DUE = "UPDATE romulus.runs SET wake_at = 0, queue_at = 0, queued_by = romulus.xi
 
 
 @pytest.fixture
-async def other(database: Database, host: MovableHost) -> AsyncIterator[PostgresStore]:
-    """Another worker's store."""
-    async with opened(database.url, host) as other:
-        yield other
-
-
-@pytest.fixture
 def points(host: MovableHost) -> Iterator[list[str]]:
     """The statements that are executed to send."""
     seen: list[str] = []
     host.at_point = lambda point: seen.append(point) if point.startswith("send.") and not point.endswith(".done") else None
     yield seen
     host.at_point = None
-
-
-@contextmanager
-def held(database: Database, sql: str) -> Iterator[psycopg.Connection[Any]]:
-    """Hold what a statement locks, and leave nothing of what it wrote."""
-    with database.server.connect(database.name) as connection:
-        connection.execute("BEGIN")
-        connection.execute(sql.encode())
-        yield connection
-        connection.execute("ROLLBACK")
 
 
 async def ready(store: PostgresStore, host: MovableHost) -> Ready:
@@ -194,10 +175,9 @@ async def test_a_run_that_has_an_owner_is_not_taken_whatever_else_its_row_says(
 async def test_a_run_parking_meanwhile_gets_its_event_by_a_look(store: PostgresStore, database: Database, host: MovableHost) -> None:
     """The wait is there for the statement's snapshot; that its run is parked is not committed yet."""
     worker = await ready(store, host)
-    wanted, worker.wanted = worker.wanted, None
-    database.execute(DUE)
-    (record,) = (await claim(store)).records
-    worker.wanted = wanted
+    with worker.busy():
+        database.execute(DUE)
+        (record,) = (await claim(store)).records
     with held(database, "SELECT 1 FROM romulus.runs FOR UPDATE"):
         parking = asyncio.ensure_future(store.apply([park(record)]))
         await blocked(database, 1)

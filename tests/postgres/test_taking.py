@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from contextlib import asynccontextmanager
 
-import psycopg
 import pytest
 
 from romulus.core.errors import StoreUnavailable
 from romulus.core.transition import Closing, NewChild
 from romulus.store.contract import Claims
 from romulus.store.postgres import PostgresStore, matching
-from tests.postgres.kit import blocked, opened, settled
+from tests.postgres.kit import blocked, held, settled
 from tests.postgres.server import Database
 from tests.store.kit import (
     MovableHost,
@@ -45,21 +43,6 @@ GATED = f"""CREATE FUNCTION gate() RETURNS trigger LANGUAGE plpgsql AS
 def database(new_database: Database) -> Database:
     new_database.execute(GATED)
     return new_database
-
-
-@contextmanager
-def held(database: Database, sql: str) -> Iterator[psycopg.Connection[Any]]:
-    """Hold what a statement locks, until the block is left."""
-    with database.server.connect(database.name) as connection, connection.transaction():
-        connection.execute(sql.encode())
-        yield connection
-
-
-@pytest.fixture
-async def other(database: Database, host: MovableHost) -> AsyncIterator[PostgresStore]:
-    """Another worker's store."""
-    async with opened(database.url, host) as other:
-        yield other
 
 
 @pytest.fixture

@@ -169,6 +169,13 @@ class Ready:
         return None if self.wanted is None else (self.wanted, RUNNING)
 
     @contextmanager
+    def busy(self) -> Generator[None]:
+        """Claim nothing meanwhile."""
+        wanted, self.wanted = self.wanted, None
+        yield
+        self.wanted = wanted
+
+    @contextmanager
     def waiting(self) -> Generator[tuple[ClaimRequest, RunStatus] | None]:
         yield self.request()
 

@@ -175,9 +175,8 @@ async def test_an_event_that_nobody_waits_for_is_kept_for_who_will(store: Store,
     await sent(store, worker, points)
     assert (worker.runs, await texts(store)) == ([], {"e1": "unmatched"})
 
-    wanted, worker.wanted = worker.wanted, None
-    await parked(store, host, "r1", wait())
-    worker.wanted = wanted
+    with worker.busy():
+        await parked(store, host, "r1", wait())
     assert [deposits(record) for record in await found(store, worker)] == [["e1"]]
 
 
@@ -209,9 +208,8 @@ async def test_an_older_event_comes_first(store: Store, host: MovableHost, point
     """It was stored while its wait was being opened, and has not been matched yet."""
     await parked(store, host, "r1", wait())
     worker = await ready(store, host)
-    wanted, worker.wanted = worker.wanted, None
-    await store.send([event("old")])
-    worker.wanted = wanted
+    with worker.busy():
+        await store.send([event("old")])
 
     await sent(store, worker, points, "new")
 
@@ -287,10 +285,9 @@ async def test_a_wait_that_has_its_event_keeps_it(store: Store, host: MovableHos
     """Its run has not been claimed yet."""
     await parked(store, host, "r1", wait())
     worker = await ready(store, host)
-    wanted, worker.wanted = worker.wanted, None
-    await store.send([event("first")])
-    await store.match(100)
-    worker.wanted = wanted
+    with worker.busy():
+        await store.send([event("first")])
+        await store.match(100)
 
     await sent(store, worker, points, "second")
 
@@ -339,9 +336,8 @@ async def test_a_full_queue_refuses_it(store: Store, host: MovableHost, points: 
 async def test_a_cancel_that_came_before_is_in_what_was_claimed(store: Store, host: MovableHost, points: list[str]) -> None:
     record = await parked(store, host, "r1", wait())
     worker = await ready(store, host)
-    wanted, worker.wanted = worker.wanted, None
-    await store.change("default", "r1", lambda run, _, now: request_cancel(run, "why", now))
-    worker.wanted = wanted
+    with worker.busy():
+        await store.change("default", "r1", lambda run, _, now: request_cancel(run, "why", now))
 
     await sent(store, worker, points)
 
@@ -384,9 +380,8 @@ async def test_what_was_due_before_is_not_kept_waiting(store: Store, host: Movab
     """The event's run is claimed beside it, or after it, as there is room."""
     await parked(store, host, "r1", wait())
     worker = await ready(store, host)
-    wanted, worker.wanted = worker.wanted, None
-    await store.start([new_run("due")])
-    worker.wanted = wanted
+    with worker.busy():
+        await store.start([new_run("due")])
 
     await sent(store, worker, points)
     rest: Claims = await claim(store, match_max=100)

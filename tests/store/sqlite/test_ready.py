@@ -46,10 +46,9 @@ async def test_a_run_is_claimed_in_the_commit_that_starts_it(store: Store, host:
 
 
 async def test_an_event_is_matched_and_its_run_claimed_in_the_commit_that_stores_it(store: Store, host: MovableHost, ready: Ready) -> None:
-    wanted, ready.wanted = ready.wanted, None
-    await parked(store, host, "r1", wait())
-    await store.match(100)
-    ready.wanted = wanted
+    with ready.busy():
+        await parked(store, host, "r1", wait())
+        await store.match(100)
     points: list[str] = []
     host.at_point = points.append
 
@@ -63,12 +62,11 @@ async def test_an_event_is_matched_and_its_run_claimed_in_the_commit_that_stores
 async def test_a_run_that_has_an_owner_is_not_taken_whatever_else_its_row_says(
     store: Store, host: MovableHost, ready: Ready, tmp_path: Path
 ) -> None:  # fmt: skip
-    wanted, ready.wanted = ready.wanted, None
-    await parked(store, host, "r1", wait())
-    await store.match(100)
-    with apsw.Connection(str(tmp_path / "store.db")) as connection:
-        connection.execute("UPDATE runs SET owner = 'somebody'")
-    ready.wanted = wanted
+    with ready.busy():
+        await parked(store, host, "r1", wait())
+        await store.match(100)
+        with apsw.Connection(str(tmp_path / "store.db")) as connection:
+            connection.execute("UPDATE runs SET owner = 'somebody'")
 
     await store.send([event("e1")])
 
@@ -101,12 +99,11 @@ async def test_what_is_due_longest_is_claimed_first_whoever_sends_an_event(store
 
 
 async def test_what_was_woken_before_is_claimed_beside_the_run_of_an_event(store: Store, host: MovableHost, ready: Ready) -> None:
-    wanted, ready.wanted = ready.wanted, None
-    await parked(store, host, "r1", wait())
-    await parked(store, host, "r2", wait(correlation_id="o-2"))
-    await store.send([event("e2", correlation_id="o-2")])
-    await store.match(100)
-    ready.wanted = wanted
+    with ready.busy():
+        await parked(store, host, "r1", wait())
+        await parked(store, host, "r2", wait(correlation_id="o-2"))
+        await store.send([event("e2", correlation_id="o-2")])
+        await store.match(100)
 
     await store.send([event("e1")])
 
@@ -160,9 +157,8 @@ async def test_a_claim_that_raises_takes_no_start_with_it_and_the_worker_is_told
 
 
 async def test_a_start_that_cannot_be_written_claims_nothing(store: Store, host: MovableHost, ready: Ready) -> None:
-    wanted, ready.wanted = ready.wanted, None
-    await store.start([new_run("old")])
-    ready.wanted = wanted
+    with ready.busy():
+        await store.start([new_run("old")])
 
     def fail(name: str) -> None:
         if name == "start.generations":

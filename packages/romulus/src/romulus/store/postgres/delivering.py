@@ -18,8 +18,8 @@ from romulus.core.record import Deposit, Record
 from romulus.core.transition import NewEvent
 from romulus.store.contract import UNMATCHED_MAX, ClaimRequest
 
-from .looking import FITS
-from .rows import RECORD, record_of
+from .looking import SERVED
+from .rows import RECORD, record_of, served
 from .schema import VERSION
 from .session import Session
 from .taking import claimed, live
@@ -38,8 +38,8 @@ one AS MATERIALIZED (SELECT w.run, w.seq, w.at, e.arrival FROM stored e CROSS JO
 l AS MATERIALIZED (SELECT r.key, r.ctid AS at, r.generation, x.seq, x.ctid AS wait_at FROM romulus.runs r
     JOIN romulus.waits x ON x.run = r.key WHERE r.key = ANY(ARRAY(SELECT run FROM one)) AND x.seq = ANY(ARRAY(SELECT seq FROM one))
     AND r.owner IS NULL AND r.status = 'waiting' AND r.digest <> ALL($11::text[]) AND r.losses < $12
-    AND EXISTS (SELECT 1 FROM unnest($13::text[], $14::text[], $15::text[]) s (workflow, version, digest)
-        WHERE r.workflow = s.workflow AND r.version = s.version AND {FITS}) FOR UPDATE OF r, x SKIP LOCKED),
+    AND EXISTS (SELECT 1 FROM unnest($13::text[], $14::text[], $15::text[]) {SERVED})
+    FOR UPDATE OF r, x SKIP LOCKED),
 given AS MATERIALIZED (SELECT l.key, l.generation, l.seq, o.arrival FROM l JOIN one o ON o.at = l.wait_at
     CROSS JOIN LATERAL (SELECT ctid AS at FROM romulus.runs WHERE key = l.key OFFSET 0) r WHERE r.at = l.at),
 taken AS (UPDATE romulus.runs r SET {claimed("$8", "$9", "$10")} FROM given l
@@ -65,10 +65,9 @@ async def deliver(session: Session, event: NewEvent, request: ClaimRequest, to: 
 
     *now*: store µs, the time of the claim.
     """
-    serves = ([serve[n] for serve in request.serves] for n in range(3))
     row = await session.row(
         "send.delivered", DELIVER, event.namespace, event.event_id, event.name, event.correlation_id, event.payload, event.digest,
-        UNMATCHED_MAX, request.owner, now, to.value, list(request.others), request.alone_after, *serves, VERSION,
+        UNMATCHED_MAX, request.owner, now, to.value, list(request.others), request.alone_after, *served(request.serves), VERSION,
     )  # fmt: skip
     if row is None:
         return None

@@ -13,7 +13,7 @@ from romulus.store.contract import ClaimRequest
 
 from .floors import BOTTOM, FRESH_MAX, SNAPSHOT, SNAPSHOT_COLUMNS, TOP, Lists, Queues, lists, lowest_of
 from .matching import HEAD, ToMatch
-from .rows import Row
+from .rows import Row, served
 from .session import Session
 
 Serve: TypeAlias = tuple[str, str, str]  # workflow, version, digest of the code here
@@ -26,6 +26,8 @@ WAKES_MAX: Final = int(MANY)  # wakes whose runs are looked at: where there are 
 # 11-14 what the look before at the lists left, 15 whom it saw running. Of one at the queues also: 15 the end of the snapshot of the look
 # before at these, 16 when that was, 17-20 its floors of each serve, 21 fresh runs at most, and 22 and 23 who was running at both looks.
 FITS: Final[LiteralString] = "(r.excluded = '' OR position(' ' || s.digest || ' ' IN ' ' || r.excluded || ' ') = 0)"
+# What comes before the parameters of `served` says which run.
+SERVED: Final[LiteralString] = f"s (workflow, version, digest) WHERE r.workflow = s.workflow AND r.version = s.version AND {FITS}"
 OF_PAIR: Final[LiteralString] = f"r.workflow = s.workflow AND r.version = s.version AND r.queue_at IS NOT NULL AND {FITS}"
 # The namespace as the one index of each has it: see `schema`.
 SPREAD: Final[LiteralString] = f"(r.namespace || '') = $1 AND {OF_PAIR} AND r.losses < $4"
@@ -179,8 +181,7 @@ async def _look(
 def statement(request: ClaimRequest, match_max: int, queues: Queues | None, known: Lists | None) -> tuple[Any, ...]:
     """Return the statement of a look and its parameters."""
     known, before = known or Lists(), queues or Queues()
-    serves = ([serve[n] for serve in request.serves] for n in range(3))
-    shared = (*conditions(request, request.limit + 1), request.owner, *serves, match_max, *known.keys)
+    shared = (*conditions(request, request.limit + 1), request.owner, *served(request.serves), match_max, *known.keys)
     if request.alone:
         return LOOK_ALONE, *shared, known.snapshot.running
     floors = before.floors or [(BOTTOM, BOTTOM, BOTTOM, BOTTOM)] * len(request.serves)

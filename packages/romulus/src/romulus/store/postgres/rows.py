@@ -88,6 +88,11 @@ def columns(rows: Sequence[Row]) -> list[list[Any]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
 
+def served(serves: Sequence[tuple[str, str, str]]) -> list[list[str]]:
+    """Return the workflows, versions and digests that a worker serves, also where it serves none."""
+    return [[serve[n] for serve in serves] for n in range(3)]
+
+
 def generation_parts(key: int) -> tuple[int, int]:
     """Return (run key, generation number) of a generation's key."""
     return key >> GENERATION_BITS, key & ((1 << GENERATION_BITS) - 1)

@@ -15,8 +15,8 @@ from romulus.core.record import Record
 from romulus.store.contract import ClaimRequest
 
 from .floors import lowest
-from .looking import FITS, MANY, READY, SPREAD, WAKES_MAX, Look, Queue, conditions
-from .rows import RECORD, record_of
+from .looking import MANY, READY, SERVED, SPREAD, WAKES_MAX, Look, Queue, conditions
+from .rows import RECORD, record_of, served
 from .session import Session
 
 ONE: Final[LiteralString] = "(SELECT $6::text AS workflow, $7::text AS version, $8::text AS digest) s, (SELECT $9::bigint AS now) c"
@@ -54,8 +54,7 @@ LOWEST: Final[LiteralString] = lowest("wakes", "$11", "$12", "$13")
 WOKEN: Final[LiteralString] = (
     f"WITH w AS MATERIALIZED (SELECT run FROM romulus.wakes WHERE key >= {LOWEST} ORDER BY key LIMIT {MANY}), "
     f"{LOCKED}, r.status = 'waiting' AND r.namespace = $1 AND r.digest <> ALL($2::text[]) "
-    "AND r.losses < $3 AND EXISTS (SELECT 1 FROM unnest($5::text[], $6::text[], $7::text[]) s (workflow, version, digest) "
-    f"WHERE r.workflow = s.workflow AND r.version = s.version AND {FITS}) AS fits FROM romulus.runs r "
+    f"AND r.losses < $3 AND EXISTS (SELECT 1 FROM unnest($5::text[], $6::text[], $7::text[]) {SERVED}) AS fits FROM romulus.runs r "
     "WHERE r.key = ANY(ARRAY(SELECT run FROM w)) AND r.owner IS NULL ORDER BY r.key LIMIT $4 FOR UPDATE OF r SKIP LOCKED), "
     f"taken AS (UPDATE romulus.runs r SET {claimed('$9', '$8', '$10')} {SAME} AND l.fits "
     f"AND {live('$9')} RETURNING {RECORD}), "
@@ -74,8 +73,16 @@ async def take_queue(session: Session, request: ClaimRequest, to: RunStatus, see
 
 async def take_woken(session: Session, request: ClaimRequest, to: RunStatus, seen: Look, limit: int) -> tuple[list[Record], bool]:
     """Take up to *limit* parked runs that have a wake, without their becoming due; return whether there may be more with one."""
-    serves = ([serve[n] for serve in request.serves] for n in range(3))
-    given = (request.namespace, list(request.others), request.alone_after, limit, *serves, seen.now, request.owner, to.value)
+    given = (
+        request.namespace,
+        list(request.others),
+        request.alone_after,
+        limit,
+        *served(request.serves),
+        seen.now,
+        request.owner,
+        to.value,
+    )
     rows = await session.rows("claim.woken", WOKEN, *given, *seen.lists.wakes)
     records = [record_of(row[2:]) for row in rows if row[2] is not None]
     wakes, sleeping, *_ = rows[0]

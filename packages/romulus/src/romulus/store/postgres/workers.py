@@ -14,7 +14,7 @@ from romulus.store.contract import Freed
 
 from .owners import gone_owners
 from .pools import renew_leases
-from .rows import WORKER, worker_of
+from .rows import WORKER, served, worker_of
 from .session import Session
 
 Serve: TypeAlias = tuple[str, str, str]
@@ -132,8 +132,7 @@ async def sweep(session: Session, limit: int, to: RunStatus, alone_after: int, p
 
 async def held(session: Session, namespace: str, serves: Sequence[Serve]) -> list[Serve]:
     """Return those of *serves* of which runs are held for their code and have not excluded this one."""
-    workflows, versions, digests = ([serve[n] for serve in serves] for n in range(3))
-    return [serves[n - 1] for (n,) in await session.rows("held.look", HELD, namespace, workflows, versions, digests)]
+    return [serves[n - 1] for (n,) in await session.rows("held.look", HELD, namespace, *served(serves))]
 
 
 async def reopen_held(session: Session, namespace: str, serves: Sequence[Serve], to: RunStatus) -> int:

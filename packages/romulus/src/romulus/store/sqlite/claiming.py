@@ -114,7 +114,7 @@ def claim_within(session: Session, request: ClaimRequest, to: RunStatus, now: in
     """Claim due runs inside the open transaction. *unmatched*: there may be something to match."""
     if request.match_max and unmatched:
         match_within(session, request.match_max)
-    given = (request.namespace, _serves(request), now)
+    given = (request.namespace, serves_of(request), now)
     ((live, asleep, rising),) = session.run("claim.live", LIVE, (*given, request.owner))
     if not live:
         return Claims((), None)  # marked dead meanwhile: its claims would be void at once
@@ -222,8 +222,9 @@ def interleave(queues: list[list[Candidate]], limit: int) -> list[int]:
 
 def _given(request: ClaimRequest, now: int, limit: int) -> Row:
     others = json.dumps(list(request.others))
-    return (request.namespace, _serves(request), now, request.alone_after, others, request.prefer, limit, request.owner)
+    return (request.namespace, serves_of(request), now, request.alone_after, others, request.prefer, limit, request.owner)
 
 
-def _serves(request: ClaimRequest) -> str:
+def serves_of(request: ClaimRequest) -> str:
+    """Return what a worker serves, as statements about queues are given it."""
     return json.dumps([list(serve) for serve in request.serves])

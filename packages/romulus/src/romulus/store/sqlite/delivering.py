@@ -16,7 +16,7 @@ from romulus.core.machine import RunStatus
 from romulus.core.transition import EventClash, EventRefused, NewEvent, Received
 from romulus.store.contract import ClaimRequest, Claims
 
-from .claiming import FITS, SERVES, Look, claim_within, claims, look, take
+from .claiming import FITS, SERVES, Look, claim_within, claims, look, serves_of, take
 from .matching import send
 from .session import Session
 
@@ -48,8 +48,7 @@ def send_and_claim(
     answers = send(session, events, now, taker=run)
     if not _is_stored(answers[0]):
         return answers, claims((), seen, request, now)
-    (event,) = events
-    session.run("deliver.give", GIVE, (event.namespace, event.event_id, wait))
+    session.run("deliver.give", GIVE, (events[0].namespace, events[0].event_id, wait))
     return answers, claims(take(session, request, to, [run], now), seen, request, now)
 
 
@@ -57,8 +56,8 @@ def _taker(session: Session, event: NewEvent, request: ClaimRequest) -> tuple[in
     """Return the one wait that may have the event, and its run; None: there is no such, or others are concerned."""
     if event.namespace != request.namespace:
         return None
-    serves, others = (json.dumps([list(serve) for serve in request.serves]), json.dumps(list(request.others)))
-    given = (event.namespace, serves, event.name, event.correlation_id, request.alone_after, others, request.owner)
+    others = json.dumps(list(request.others))
+    given = (event.namespace, serves_of(request), event.name, event.correlation_id, request.alone_after, others, request.owner)
     found = session.run("deliver.taker", TAKER, given)
     return found[0] if found else None
 
