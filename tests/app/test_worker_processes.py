@@ -40,7 +40,7 @@ def test_a_worker_that_dies_is_replaced_and_all_stop_together(tmp_path: Path) ->
         until(lambda: len(_live(client)) == 2)
         first = min(_live(client))
         os.kill(first, signal.SIGKILL)
-        until(lambda: len(_live(client)) == 2 and first not in _live(client))
+        until(lambda: len(_live(client).keys() - {first}) == 2)  # one look: in a second one the killed may be gone without a successor
         pids = set(_live(client))
         assert supervisor.pid not in pids
 
