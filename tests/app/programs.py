@@ -51,6 +51,29 @@ if __name__ == "__main__":
     app.run_worker(processes={processes})
 """
 
+DEAF = """
+import asyncio, pathlib
+import romulus
+
+@romulus.step
+async def hear() -> None:
+    pathlib.Path("begun").touch()
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except {swallowed}:
+            pass
+
+@romulus.workflow
+async def listen() -> None:
+    await hear()
+
+app = romulus.App("sqlite:///work.db", workflows=[listen])
+
+if __name__ == "__main__":
+    app.run_worker()
+"""
+
 
 def written(directory: Path, name: str, program: str) -> Path:
     """Write *program* to a file and return its path."""

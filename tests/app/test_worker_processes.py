@@ -12,7 +12,7 @@ import romulus
 from romulus import WorkerRecord
 from romulus.app.supervisor import locate
 
-from .programs import WORKERS, running, until, written
+from .programs import DEAF, WORKERS, running, until, written
 
 pytestmark = pytest.mark.process
 
@@ -32,6 +32,24 @@ def test_one_worker_stops_gracefully_with_exit_code_0(tmp_path: Path, number: si
 
         assert process.returncode == 0, err
         assert len(client.workers()) == 0
+
+
+@pytest.mark.parametrize("swallowed", ["asyncio.CancelledError", "BaseException"])
+def test_a_body_that_swallows_its_cancellation_does_not_keep_the_process(
+    tmp_path: Path, swallowed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.setenv("ROMULUS_GRACE", "0.1")
+    program = written(tmp_path, "work.py", DEAF.replace("{swallowed}", swallowed))
+    with romulus.Client(f"sqlite:///{tmp_path / 'work.db'}") as client, running(program) as process:
+        handle = client.start_by_name("listen", {})
+        until((tmp_path / "begun").exists)
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=40)
+
+        assert process.returncode == 0, err
+        assert "the process ends without it" in err
+        assert len(client.workers()) == 0
+        assert handle.describe().status == "pending"  # nobody has it, and it goes on elsewhere
 
 
 def test_a_worker_that_dies_is_replaced_and_all_stop_together(tmp_path: Path) -> None:

@@ -387,3 +387,34 @@ async def test_what_was_due_before_is_not_kept_waiting(store: Store, host: Movab
     rest: Claims = await claim(store, match_max=100)
 
     assert sorted([*worker.runs, *(record.run.id for record in rest.records)]) == ["due", "r1"]
+
+
+async def test_what_one_worker_matches_is_told_to_the_others_that_share_its_store(store: Store, host: MovableHost) -> None:
+    """It may be theirs to claim: they do not wait for their next poll, which is all that would tell them."""
+    await parked(store, host, "r1", wait(1), wait(2, name="other"))
+    for worker_id in ("w2", "w3"):
+        (await register(store, host, worker_id)).close()
+    workers = [Ready(store, None), Ready(store, None)]
+
+    await store.send([event("e1"), event("e2", name="third")])
+    told = [worker.pokes for worker in workers]
+    assert not (await claim(store, "w2", serves=[("refund", "1", "3.11:here")], match_max=100)).records
+    assert (await texts(store))["e1"] == "matched"
+    assert all(worker.pokes > before for worker, before in zip(workers, told, strict=True))
+
+    await store.send([event("e3", name="other"), event("e4", name="third")])
+    told = [worker.pokes for worker in workers]
+    while await store.match(100):
+        pass
+    assert all(worker.pokes > before for worker, before in zip(workers, told, strict=True))
+
+
+async def test_runs_that_a_sweep_frees_are_told_to_all_workers_that_share_the_store(store: Store, host: MovableHost) -> None:
+    await claimed(store, host)
+    beside = Ready(store, None)
+    told = beside.pokes
+
+    await store.mark_dead("w1")
+    await store.sweep(100, RUNNING)
+
+    assert beside.pokes > told

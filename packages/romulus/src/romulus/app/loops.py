@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
+import logging
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+log = logging.getLogger("romulus")
 T = TypeVar("T")
+LEAVE_S: Final = 1.0  # that tasks which are left may take to end once they are cancelled
 COLLECT_AFTER = (20_000, 20, 100)  # objects made beyond those freed, young collections, middle collections
 
 
@@ -24,7 +28,25 @@ def run(main: Coroutine[Any, Any, T]) -> T:
             "an event loop runs in this thread already: use `async with app.worker(), romulus.AsyncClient(app) as client` there"
         )
     with rare_collection(), asyncio.Runner(loop_factory=loop_factory()) as runner:
-        return runner.run(main)
+        return runner.run(_leaving(main))
+
+
+async def _leaving(main: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await main
+    finally:
+        await _leave()
+
+
+async def _leave() -> None:
+    """Cancel what is left on the loop and forget what goes on all the same: a runner waits for that for ever, and the process with it."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    for deaf in (await asyncio.wait(left, timeout=LEAVE_S))[1] if left else ():
+        log.warning("%s goes on although it was cancelled: the process ends without it", deaf.get_name())
+        asyncio.tasks._unregister_task(deaf)  # documented, for those who bring tasks of their own
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(deaf))  # never taken down: its code would be told to end once more, and go on
 
 
 def _running() -> bool:

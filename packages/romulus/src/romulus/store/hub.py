@@ -48,6 +48,11 @@ class Hub:
             if ready is None or ready is not but:
                 notice()
 
+    def matched(self) -> None:
+        """Tell the workers here, where there are several, that what one of them has matched may be another's to claim."""
+        if len(self._workers) > 1:
+            self.poke()
+
     @property
     def ready(self) -> Iterable[Ready]:
         """Return the workers here that claim in the commit of others."""

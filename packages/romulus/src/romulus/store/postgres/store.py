@@ -238,7 +238,7 @@ class PostgresStore:
         self._pool.lock_ms = min(self._pool.lock_ms, lease // 10_000)
         begun = self._host.monotonic()
         await self._repeatable(lambda s: workers.register(s, worker, lease))
-        return PostgresLease(self._place, self._host, self._pool.pooled, worker.id, lease, begun, self._notifier.soon)
+        return PostgresLease(self._place, self._host, self._pool.pooled, worker.id, lease, begun, self._told)
 
     async def deregister(self, worker_id: str) -> None:
         """Remove a worker's row."""
@@ -404,7 +404,7 @@ class PostgresStore:
         if not over and not lost:
             return Freed()
         freed = await self._repeatable(lambda s: workers.sweep(s, limit, to, alone_after, pause))
-        self._notifier.soon()
+        self._told()
         return freed
 
     async def keep_evidence(self, run: int, evidence: Evidence) -> None:
@@ -423,7 +423,7 @@ class PostgresStore:
 
     async def transaction(self) -> PostgresTransaction:
         """Begin a transaction for a transactional step."""
-        transaction = PostgresTransaction(self._steps, self._pool, self._notifier.soon)
+        transaction = PostgresTransaction(self._steps, self._pool, self._told)
         await transaction.begin()
         return transaction
 
@@ -500,6 +500,10 @@ class PostgresStore:
         self.hub.poke()
         self._notifier.soon()
 
+    def _matched(self) -> None:
+        self.hub.matched()
+        self._notifier.soon()
+
     def _known(self, what: Hashable) -> Any:
         return self._looks.of(what, self._host.monotonic(), self._pool.losses)
 
@@ -533,7 +537,7 @@ class PostgresStore:
             self._doubt(request.owner, times)
             raise StoreUnavailable(str(error)) from error
         if seen.queued and claimed.left:
-            self._notifier.soon()  # what was matched may be another worker's to wake or to claim
+            self._matched()  # what was matched may be another worker's to wake or to claim
         return claimed.claims
 
     async def _heal(self, *, died: bool) -> None:
@@ -547,7 +551,7 @@ class PostgresStore:
 
     async def _match(self, rows: Sequence[matching.ToMatch], limit: int) -> None:
         await self._repeatable(lambda s: matching.match(s, rows, limit), matching.locks(rows))
-        self._notifier.soon()
+        self._matched()
 
     def _doubt(self, owner: str, times: Sequence[int]) -> None:
         """Have the next claims look for what one may have taken at *times*, whose commit got no answer."""

@@ -100,14 +100,18 @@ class Look(NamedTuple):
     closing: int
 
 
-def claim(session: Session, request: ClaimRequest, to: RunStatus) -> Claims:
-    """Claim due runs; see `Store.claim`. Nothing is written, and no lock taken, while there is nothing to do."""
+def claim(session: Session, request: ClaimRequest, to: RunStatus) -> tuple[Claims, bool]:
+    """Claim due runs, and return whether there was something to match; see `Store.claim`.
+
+    Nothing is written, and no lock taken, while there is nothing to do.
+    """
     now = session.clock.now()
     seen = session.read(lambda s: look(s, request, now))
     due = seen.alone if request.alone else seen.next
     if seen.asleep or (seen.unmatched and request.match_max) or (due is not None and due <= now):
-        return session.write(lambda s, at: claim_within(s, request, to, at, unmatched=bool(seen.unmatched)))
-    return claims((), seen, request, now)
+        unmatched = bool(seen.unmatched)
+        return session.write(lambda s, at: claim_within(s, request, to, at, unmatched=unmatched)), unmatched
+    return claims((), seen, request, now), False
 
 
 def claim_within(session: Session, request: ClaimRequest, to: RunStatus, now: int, *, unmatched: bool) -> Claims:

@@ -220,7 +220,10 @@ class SQLiteStore:
 
     async def claim(self, request: ClaimRequest, to: RunStatus) -> Claims:
         """Claim due runs."""
-        return await self._writer.run(lambda s: claiming.claim(s, request, to))
+        claims, matched = await self._writer.run(lambda s: claiming.claim(s, request, to))
+        if matched:
+            self.hub.matched()
+        return claims
 
     async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
         """Take a new fence on a run that *owner* still owns under *fence*."""
@@ -236,7 +239,10 @@ class SQLiteStore:
 
     async def match(self, limit: int) -> int:
         """Match queued events and waits."""
-        return await self._writer.run(lambda s: matching.match(s, limit))
+        matched = await self._writer.run(lambda s: matching.match(s, limit))
+        if matched:
+            self.hub.matched()
+        return matched
 
     async def pulse(self, owner: str) -> Sequence[Record]:
         """Take the `wakes` of runs that *owner* owns."""
@@ -318,7 +324,10 @@ class SQLiteStore:
 
     async def sweep(self, limit: int, to: RunStatus, *, alone_after: int = 3, pause: int = 1_000_000) -> Freed:
         """Mark workers dead, then free runs of dead or unknown owners."""
-        return await self._writer.run(lambda s: workers.sweep(s, limit, to, alone_after, pause))
+        freed = await self._writer.run(lambda s: workers.sweep(s, limit, to, alone_after, pause))
+        if freed.dead or freed.runs:
+            self.hub.poke()
+        return freed
 
     async def keep_evidence(self, run: int, evidence: Evidence) -> None:
         """Append evidence."""
