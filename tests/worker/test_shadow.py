@@ -61,6 +61,13 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+async def compared(w: World, shadow: Shadow) -> None:
+    """Wait until the workers know of all that they have committed, and the second interpreter has compared it."""
+    for worker in w.workers:
+        await worker.engine.committer.drained()
+    await shadow.settled(ENOUGH)
+
+
 async def test_steps_in_the_order_of_a_set_hold_the_run_while_its_first_steps_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     said = (
         r"at position 0, given the same outcomes, the code asked for step 'slow' \(command (\d+)\) in the worker "
@@ -101,7 +108,7 @@ async def test_a_run_that_parked_before_it_was_found_to_differ_is_held_when_it_w
     async with development(tmp_path) as (w, shadow):
         await w.client.start(flows.parks_unsorted.options(id="r"))
         await w.until("r", "waiting")
-        await shadow.settled(ENOUGH)
+        await compared(w, shadow)
         assert "not deterministic" in complaints(caplog)[0]
 
         await w.client.send_event("name-7", None, correlation_id="r")
@@ -133,7 +140,7 @@ async def test_a_deterministic_run_is_compared_and_nothing_is_said(
 
         assert await handle.result(timeout=60) == 6
 
-        await shadow.settled(ENOUGH)
+        await compared(w, shadow)
         entries = [entry for entry in await handle.history() if entry.kind != "patch"]
         assert shadow.replayed >= 2 * len(entries)
     assert complaints(caplog) == []
@@ -209,7 +216,7 @@ async def test_code_that_changed_since_the_worker_started_is_not_compared(tmp_pa
 
         assert await (await w.client.start(flows.set_order)).result(timeout=60) == len(flows.NAMES)
 
-        await shadow.settled(ENOUGH)
+        await compared(w, shadow)
     assert [complaint.split(";")[0] for complaint in complaints(caplog)] == [
         "development mode: the code of set_order has changed since this worker started"
     ]
@@ -218,7 +225,7 @@ async def test_code_that_changed_since_the_worker_started_is_not_compared(tmp_pa
 async def test_a_run_of_2000_steps_is_replayed_at_linear_cost(tmp_path: Path) -> None:
     async with development(tmp_path) as (w, shadow):
         await (await w.client.start(flows.long, 2_000)).result(timeout=100)
-        await shadow.settled(ENOUGH)
+        await compared(w, shadow)
 
         assert 2 * 2_000 <= shadow.replayed <= 4 * 2_000
 
@@ -226,7 +233,7 @@ async def test_a_run_of_2000_steps_is_replayed_at_linear_cost(tmp_path: Path) ->
 async def test_a_run_that_parks_at_each_entry_is_replayed_at_linear_cost(tmp_path: Path) -> None:
     async with development(tmp_path) as (w, shadow):
         await (await w.client.start(flows.naps, 300)).result(timeout=100)
-        await shadow.settled(ENOUGH)
+        await compared(w, shadow)
 
         assert 2 * 300 <= shadow.replayed <= 4 * 300 + 64 * 65 // 2
 
