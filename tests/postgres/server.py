@@ -21,6 +21,7 @@ SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "max_connections": "200",
+    "max_prepared_transactions": "10",
     "fsync": "off",  # crashes here are crashes of processes, not of the machine
     "shared_buffers": "64MB",
     "autovacuum_naptime": "5s",

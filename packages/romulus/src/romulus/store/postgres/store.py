@@ -59,6 +59,7 @@ from .changing import Decide
 from .clock import Clock
 from .evidence import keep
 from .floors import Lists, Remembered
+from .identity import Identity
 from .lease import PostgresLease
 from .listening import Listener
 from .notifying import Notifier
@@ -98,6 +99,7 @@ class PostgresStore:
         self._notifier = Notifier(self._pool, host, token)
         self._listener = Listener(place, host, token)
         self._clock = Clock(self._pool, host)
+        self._identity = Identity(self._pool)
         self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
         self._sends: Grouped[NewEvent, Received | EventClash | EventRefused] = Grouped(host, self._send)
         self._reports: Grouped[AskOperation, Decided | None] = Grouped(host, self._report)
@@ -169,7 +171,7 @@ class PostgresStore:
 
     def using(self, connection: Any) -> Store:
         """Return a view that writes in the caller's open transaction."""
-        return cast("Store", Using(self, self._host, connection))  # what is not its own is this store's
+        return cast("Store", Using(self, self._host, self._identity, connection))  # what is not its own is this store's
 
     # ---- reads -----------------------------------------------------------------------------
     async def run(self, namespace: str, run_id: str) -> Run | None:
