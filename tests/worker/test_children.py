@@ -11,8 +11,10 @@ import pytest
 import romulus
 from romulus import blocking
 from romulus.core.errors import IllegalTransition
+from tests.worker.gates import CALLS, GATE, fresh, gated
 from tests.worker.rig import World, eventually, world
 
+clear = fresh
 ENDED = ("succeeded", "failed", "cancelled", "terminated")
 
 
@@ -184,6 +186,36 @@ async def test_a_chosen_id_that_is_taken_is_a_conflict_raised_where_the_child_is
         assert len(caught) == 2
         assert all("'taken' already exists with other arguments" in each for each in caught)
         assert await other.result() == 2
+        assert len(await here.client.runs(workflow="double")) == 1
+
+
+@pytest.mark.parametrize("first", ["awaited", "handle"])
+async def test_a_conflict_is_heard_by_a_run_that_is_rebuilt_before_it_is_told(tmp_path: Path, first: str) -> None:
+    @romulus.workflow
+    async def parent(n: int) -> list[str]:
+        caught = []
+        await gated("before")
+        for how in (first, "awaited", "handle"):
+            child = double.options(id="taken")
+            try:
+                await (child(n) if how == "awaited" else romulus.start(child, n))
+            except romulus.RunConflict as error:
+                await asyncio.sleep(0.001)
+                caught.append(error.run_id)
+        return caught
+
+    async with world(tmp_path, parent, double) as here:
+        killed = await here.worker()
+        await (await here.client.start(double.options(id="taken"), 1)).result()
+        handle = await here.client.start(parent.options(id="p"), 2)
+        await eventually(lambda: CALLS == ["before"])
+        await killed.claimer.stop()  # so that it asks for the child, parks and hears no answer
+        GATE.set()
+        await eventually(lambda: here.rows("SELECT about FROM inbox") == [("conflict",)])
+        await here.kill(killed)
+        await here.worker(cache_max=0)  # rebuilds the run each time it has parked
+
+        assert await handle.result(raise_on_hold=True) == ["taken"] * 3
         assert len(await here.client.runs(workflow="double")) == 1
 
 
@@ -431,7 +463,7 @@ async def has_a_child(how: str) -> int:
 async def test_a_retried_parent_begins_a_child_again_that_had_failed(tmp_path: Path, how: str) -> None:
     Fuse.broken, Fuse.calls = True, []
     async with world(tmp_path, has_a_child, pays, steps=[fused]) as here:
-        await here.worker()
+        await here.worker(cache_max=0)  # rebuilt before it hears who has the ID
         handle = await here.client.start(has_a_child, how)
         await here.until(handle.id, "failed")
         Fuse.broken = False

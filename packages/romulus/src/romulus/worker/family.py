@@ -128,6 +128,7 @@ def _ended(driver: RunDriver, draft: Draft, command: Command, message: Message) 
 def _conflict(driver: RunDriver, draft: Draft, command: Command | None, message: Message) -> None:
     """Take over a child that an earlier generation of this run started alike; any other run under that ID is a conflict."""
     driver.children.discard(message.seq)
+    driver.unstarted.pop(message.seq, None)  # asked for under an earlier claim, and again when the run was taken up
     if command is None:
         return
     call, taken = cast("ChildCall", command.detail), Taken(*json.loads(message.info))
