@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from romulus import Client, ConfigurationError, RunConflict, RunNotFound
+from romulus import Client, ConfigurationError, RunConflict, RunNotFound, StoreUnavailable
 
 from .world import app_at, total, working
 
@@ -65,6 +65,23 @@ async def test_no_connection_is_refused_and_nothing_is_written_beside_the_transa
     async with app_at(tmp_path).client() as client:
         with pytest.raises(ConfigurationError, match=r"using\(None\) would write outside of every transaction"):
             client.using(None)
+
+
+async def test_a_connection_to_a_file_that_was_replaced_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    file, away = tmp_path / "runs.db", tmp_path / "away.db"
+    async with app_at(tmp_path).client() as client:
+        await client.runs()
+        connection = apsw.Connection(str(file))
+        try:
+            connection.execute("BEGIN IMMEDIATE").fetchall()
+            file.rename(away)
+            file.touch()
+            with pytest.raises(StoreUnavailable, match="moved, replaced or deleted"):
+                await client.using(connection).start(total, 1)
+            assert connection.execute("SELECT count(*) FROM runs").fetchall() == [(0,)]
+        finally:
+            connection.close()
+            away.replace(file)
 
 
 async def test_any_other_connection_is_refused_with_the_reason(tmp_path: Path) -> None:

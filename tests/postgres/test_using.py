@@ -19,6 +19,7 @@ from romulus.core.errors import ConfigurationError
 from romulus.core.requests import request_cancel
 from romulus.core.transition import Created, EventClash, Existing, Received
 from romulus.store.postgres import PostgresStore
+from tests.postgres.kit import opened
 from tests.postgres.server import Database
 from tests.store.kit import MovableHost, event, new_run
 
@@ -329,6 +330,24 @@ async def test_a_role_that_may_not_see_which_store_it_is_is_told_what_to_grant(s
         with pytest.raises(ConfigurationError, match=r"may not read romulus\.meta.*grant it"):
             await store.using(connection).start([new_run("r1")])
         await end(False)
+
+
+async def test_the_lock_timeout_of_the_callers_connection_bounds_a_wait_for_the_same_id_and_leaves_its_transaction_usable(
+    new_database: Database, driver: Any
+) -> None:
+    new_database.execute(f"ALTER DATABASE {new_database.name} SET lock_timeout = '50ms'")
+    async with opened(new_database.url) as store, on_asyncpg(new_database) as (holder, end_holder):
+        await store.using(holder).start([new_run("r1")])
+        async with driver(new_database) as (connection, end):
+            view = store.using(connection)
+            with pytest.raises(Exception, match="lock timeout") as refused:
+                await view.start([new_run("r1")])
+            assert type(refused.value).__name__ in ("LockNotAvailable", "LockNotAvailableError")
+            await view.start([new_run("r2")])
+            await end(True)
+        await end_holder(True)
+
+    assert _column(new_database, "runs", "id") == ["r1", "r2"]
 
 
 @asynccontextmanager

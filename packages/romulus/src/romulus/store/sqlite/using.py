@@ -50,6 +50,7 @@ class Using:
         session = self._session
         if not session.connection.in_transaction:
             raise ConfigurationError("no transaction is open on this connection: execute BEGIN IMMEDIATE first, COMMIT after")
+        session.place.check()  # it may be to the file that stood there before
         return session.read(lambda s: _savepoint(s, work))
 
 
