@@ -13,6 +13,7 @@ import pytest
 
 import romulus
 from romulus import JournalEntry, RunDescription, RunStatus
+from romulus.core.pools import PoolEnd, PoolReport
 from tests.store.kit import LEASE, worker
 
 from .terminal import romulus_here, romulus_process
@@ -234,7 +235,7 @@ async def training(number: int) -> int:
     return await trained(number)
 
 
-def test_doctor_names_pools_that_no_live_worker_serves(store: str) -> None:
+def test_doctor_names_pools_that_no_live_worker_serves_or_whose_attempts_it_cannot_read(store: str) -> None:
     romulus_here("runs", "start", "training", '{"number": 1}', "--id", "t")
     app = romulus.App(workflows=[training])
 
@@ -242,20 +243,24 @@ def test_doctor_names_pools_that_no_live_worker_serves(store: str) -> None:
         said = await asyncio.to_thread(romulus_process, "doctor", "--json", cwd=Path(store.removeprefix("sqlite:///")).parent)
         return next(finding["detail"] for finding in said.json["findings"] if finding["check"] == "pools")
 
-    async def seen() -> tuple[str, str]:
-        """While the attempt waits: without a worker that serves its pool, and with one."""
+    async def seen() -> tuple[str, str, str]:
+        """While the attempt waits: without a worker that serves its pool, with one, and with one that could not read it."""
         async with app.worker(pools=["default"]), app.client() as client:
             while (await client.get("t").describe()).status is not RunStatus.WAITING:
                 await asyncio.sleep(0.01)
             opened, before = await app.source.acquire(), await pools()
             (await opened.store.register(worker(opened.host, "g1", pools='["gpu"]'), LEASE)).close()
             after = await pools()
+            (row,) = (await opened.store.take_pool("g1", "default", ["gpu"], ["trained"], 1, LEASE)).rows
+            await opened.store.report_pool([PoolReport(row.key, row.fence, row.run, "g1", PoolEnd.UNREAD, b"", "{}")])
+            other = await pools()
             await app.source.release()
-            return before, after
+            return before, after, other
 
-    unserved, served = asyncio.run(seen())
+    unserved, served, unread = asyncio.run(seen())
     assert unserved == "attempts wait for a worker that serves their pool: 1 in 'gpu'"
     assert served == "a live worker serves each in which attempts wait"
+    assert unread == "attempts wait for a worker whose code and codec can read them: 1 in 'gpu' (romulus runs show t)"
 
 
 def test_text_from_outside_cannot_move_the_cursor_or_turn_round(tmp_path: Path) -> None:

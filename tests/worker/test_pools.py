@@ -513,15 +513,15 @@ class Away:
         return data
 
 
-async def test_an_attempt_waits_in_hand_while_its_arguments_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_attempt_stays_queued_while_its_arguments_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     codec = Away()
     async with world(tmp_path, doubles, codec=codec) as w:
         await w.worker()
         handle = await w.client.start(doubles, 1)
         await w.until(handle.id, RunStatus.WAITING)
         codec.away = True
-        await w.worker(pools=GPU)
-        await eventually(lambda: "waits for its arguments to be read" in caplog.text)
+        await w.worker(pools=GPU, unread_pause=10_000)
+        await eventually(lambda: "is left to other workers" in caplog.text)
         codec.away = False
         assert await handle.result(timeout=20) == [0]
         assert [entry.attempt for entry in await handle.history()] == [1]

@@ -398,3 +398,55 @@ async def test_the_pools_in_which_attempts_wait_are_listed(store: Store, host: M
     await take(store, limit=2)
 
     assert [(each.pool, each.attempts) for each in await store.queued_pools("default")] == [("printer", 2)]
+
+
+async def test_an_attempt_that_its_worker_cannot_read_is_queued_again_as_it_was_and_its_run_hears_nothing(
+    store: Store, host: MovableHost
+) -> None:
+    record = await queued(store, host, attempt(heartbeat=b"half"))
+    row = await took(store)
+    given = report(row, PoolEnd.UNREAD, heartbeat=b"of another", detail='{"seq":1}')
+    now = await store.now()
+
+    assert await store.report_pool([replace(given, owner="g2"), replace(given, fence=row.fence - 1)]) == [False, False]
+    assert await states(store, record) == [(1, PoolState.CLAIMED, "g1")]
+    assert await store.report_pool([given, given]) == [True, False]  # the second: its answer was lost
+
+    assert (await inbox(store, record), (await again(store, record)).run.revision) == ([], record.run.revision)
+    (standing,) = await store.pooled(record.run.generation_key)
+    assert (standing.state, standing.owner, standing.number, standing.unread) == (PoolState.QUEUED, None, 1, True)
+    assert standing.due is not None
+    assert now <= standing.due <= await store.now()
+    (kept,) = await store.evidence(record.run.key)
+    assert (kept.kind, kept.owner, kept.fence, kept.detail) == ("unread_attempt", "g1", row.fence, '{"seq":1}')
+    assert await store.lose_pool(10) == 0
+    other = await took(store)
+    assert other.fence > row.fence
+    assert replace(other, fence=row.fence) == row
+    assert not any(each.unread for each in await store.pooled(record.run.generation_key))
+
+
+async def test_what_workers_cannot_read_is_noted_once_for_each_and_leaves_room_for_late_reports(store: Store, host: MovableHost) -> None:
+    record = await queued(store, host)
+    row = await took(store)
+    await store.report_pool([report(row, PoolEnd.UNREAD, detail="{}")])
+    for detail in ["{}", *(json.dumps({"n": n}) for n in range(30))]:
+        row = await took(store)
+        assert await store.report_pool([report(row, PoolEnd.UNREAD, detail=detail)]) == [True]
+    assert len({kept.detail for kept in await store.evidence(record.run.key)}) == len(await store.evidence(record.run.key)) == 20
+    assert await store.report_pool([report(row)]) == [False]
+    assert [kept.kind for kept in await store.evidence(record.run.key)][20:] == ["late_attempt"]
+
+
+async def test_attempts_set_aside_are_left_to_others_and_shown_among_those_that_wait(store: Store, host: MovableHost) -> None:
+    record = await queued(store, host, attempt(1), attempt(2, due=9_000_000_000_000_000))
+    row = await took(store)
+    await store.report_pool([report(row, PoolEnd.UNREAD)])
+
+    without = await store.take_pool("g1", "default", ("gpu",), ("train",), 10, LEASE, [row.key])
+    assert (list(without.rows), without.next_due) == ([], 9_000_000_000_000_000)
+    (waiting,) = await store.queued_pools("default")
+    assert (waiting.attempts, waiting.unread, waiting.unread_run) == (2, 1, record.run.id)
+    assert [each.key for each in await take(store)] == [row.key]
+    (waiting,) = await store.queued_pools("default")
+    assert (waiting.attempts, waiting.unread, waiting.unread_run) == (1, 0, None)

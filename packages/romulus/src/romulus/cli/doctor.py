@@ -142,11 +142,13 @@ async def _workers(opened: Opened, namespace: str) -> list[Finding]:
 
 
 def _pools(queued: Sequence[QueuedPool], served: Collection[str]) -> Finding:
-    """Say in which pools attempts wait that no live worker serves."""
+    """Say in which pools attempts wait that no live worker serves, or that workers could not read."""
     unserved = [f"{each.attempts:,} in {each.pool!r}" for each in queued if each.pool not in served]
-    if not unserved:
-        return Finding("pools", OK, "a live worker serves each in which attempts wait")
-    return Finding("pools", NOTE, f"attempts wait for a worker that serves their pool: {', '.join(unserved)}")
+    unread = [f"{each.unread:,} in {each.pool!r} (romulus runs show {each.unread_run})" for each in queued if each.unread]
+    found = [f"attempts wait for a worker that serves their pool: {', '.join(unserved)}"] if unserved else []
+    if unread:
+        found.append(f"attempts wait for a worker whose code and codec can read them: {', '.join(unread)}")
+    return Finding("pools", NOTE, "; ".join(found)) if found else Finding("pools", OK, "a live worker serves each in which attempts wait")
 
 
 async def _runs(cli: Cli) -> list[Finding]:

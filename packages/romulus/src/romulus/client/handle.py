@@ -14,6 +14,7 @@ from romulus.core.machine import TERMINAL, Change, RunStatus, after
 from romulus.core.record import Entry, Generation, Kind, Record
 from romulus.core.text import check_text
 from romulus.core.transition import Created
+from romulus.store.contract import Evidence
 
 from . import sending
 from .link import Link
@@ -65,9 +66,12 @@ class AsyncHandle(Generic[T]):
             record.children = await (await self._link.store()).children(record.generation.key)
         if record.operates:
             record.operations = await (await self._link.store()).operations_of(record.generation.key)
+        evidence: Sequence[Evidence] = ()
         if record.pooled:
             record.pool = await (await self._link.store()).pooled(record.generation.key)
-        return record_view(record, await self._link.served(), self._link.reader)
+            if any(attempt.unread for attempt in record.pool):
+                evidence = await (await self._link.store()).evidence(record.run.key)
+        return record_view(record, await self._link.served(), self._link.reader, evidence)
 
     async def history(self) -> list[JournalEntry]:
         """Return the recorded outcomes of the run's current generation, in order.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any, cast
 
 from romulus.core.duration import to_datetime
 from romulus.core.machine import CLAIMABLE, LIVE, RunStatus
 from romulus.core.operations import OperationRow
-from romulus.core.pools import DEFAULT_POOL, PoolStanding, PoolState
+from romulus.core.pools import DEFAULT_POOL, PoolStanding, PoolState, PoolUnread
 from romulus.core.record import Armed, AttemptRow, Entry, Generation, Kind, OpenWait, Record, Run, StartedChild, WorkerRow
 from romulus.store.contract import Evidence, StoredEvent, StoredWait
 
@@ -18,6 +18,7 @@ from .reading import Reader
 from .records import EventRecord, EvidenceRecord, JournalEntry, PendingCommand, RunDescription, WaitRecord, WorkerRecord
 
 CHILDREN_SHOWN_MAX = 100  # of one run
+UNREAD_SHOWN_MAX = 3  # workers that could not read an attempt
 
 
 class Served:
@@ -58,13 +59,13 @@ def run_view(
     )  # fmt: skip
 
 
-def record_view(record: Record, served: Served, reader: Reader) -> RunDescription:
-    """Describe a run with all that its record says it awaits."""
+def record_view(record: Record, served: Served, reader: Reader, evidence: Sequence[Evidence] = ()) -> RunDescription:
+    """Describe a run with all that its record says it awaits; *evidence* tells why workers could not read attempts in pools."""
     generation = record.generation
     return run_view(
         record.run,
         served,
-        pending=pending_view(record, reader, served),
+        pending=pending_view(record, reader, served, evidence),
         error=failure_line(generation, reader),
         result=reader.shown_result(generation),
         traceback=reader.traceback(generation.failure) if generation.failure is not None else None,
@@ -76,11 +77,12 @@ def failure_line(generation: Generation, reader: Reader) -> str | None:
     return reader.error(generation.failure) if generation.failure is not None else None
 
 
-def pending_view(record: Record, reader: Reader, served: Served) -> tuple[PendingCommand, ...]:
+def pending_view(record: Record, reader: Reader, served: Served, evidence: Sequence[Evidence] = ()) -> tuple[PendingCommand, ...]:
     """Return what the run awaits, in command order: attempts armed or put off, open waits, live children if they were read."""
     if record.run.status not in LIVE:
         return ()
     errors = {row.seq: reader.error(row.error) for row in record.attempts if row.error}
+    errors |= {attempt.seq: _unread(record, attempt, evidence) for attempt in record.pool if attempt.unread}
     armed = armed_view(record.run, errors)
     started = {command.seq for command in armed}
     pooled = [_pooled(attempt, errors.get(attempt.seq), served) for attempt in record.pool]
@@ -156,6 +158,19 @@ def _pooled(attempt: PoolStanding, error: str | None, served: Served) -> Pending
         attempt.seq, "step", attempt.step, attempt.number, attempt.state, _at(attempt.claimed_at), _at(attempt.due), error,
         attempt.pool, attempt.owner, _at(attempt.beat_at), unserved,
     )  # fmt: skip
+
+
+def _unread(record: Record, attempt: PoolStanding, evidence: Sequence[Evidence]) -> str:
+    """Return which workers could not read an attempt that is queued again, the last of them first, and why."""
+    known = (record.generation.key, attempt.seq, attempt.number)
+    reasons: dict[str, str] = {}
+    for each in reversed(evidence):
+        if each.kind == "unread_attempt":
+            detail = PoolUnread(**json.loads(each.detail))
+            if (detail.generation, detail.seq, detail.number) == known:
+                reasons.setdefault(each.owner, detail.reason)
+    told = [f"worker {owner} cannot read it: {reason}" for owner, reason in list(reasons.items())[:UNREAD_SHOWN_MAX]]
+    return "; ".join(told) or "the worker that had claimed it last could not read it"
 
 
 def _open_wait(wait: OpenWait) -> PendingCommand:

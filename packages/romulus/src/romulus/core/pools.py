@@ -4,6 +4,7 @@ A row stands for one attempt. Its run's transition queues it and, once told how 
 decided there, by `core.attempts`, as for every other step: so a pool's worker needs no policy, and a retry is queued as a new row.
 
     queued ── claimed by a worker ──> claimed ── it reports, or its claim is over ──> reported ── the run took note ──> (deleted)
+       ^── the worker's code or codec cannot read it ──┘
 
 A row is deleted in any state when its run no longer awaits it: the holder learns that at its next heartbeat.
 """
@@ -35,6 +36,7 @@ class PoolEnd(StrEnum):
     LOST = "lost"  # its claim was over before it was reported
     CUT = "cut off"  # its worker stopped, not for its sake: its body may have done part of its work
     UNBEGUN = "not begun"  # its worker gave it back
+    UNREAD = "not read"  # its worker has other code, or not the key: it is queued again as it was, and its run is told nothing
 
 
 @dataclass(slots=True)
@@ -67,6 +69,11 @@ class PoolStanding(NamedTuple):
     due: int | None  # store µs, while queued
     claimed_at: int | None
     beat_at: int | None  # its last heartbeat
+
+    @property
+    def unread(self) -> bool:
+        """Return whether it is queued again, since a worker that had claimed it could not read it."""
+        return self.state == PoolState.QUEUED and self.claimed_at is not None
 
 
 @dataclass(slots=True)
@@ -116,7 +123,7 @@ class PoolReport:
     owner: str
     end: PoolEnd
     body: bytes  # value or failure, after the codec
-    detail: str  # JSON, for people
+    detail: str  # JSON, for people: kept with a report that comes too late, and with UNREAD
     heartbeat: bytes | None = None  # details of its last heartbeat, after the codec; None: as stored
 
 
@@ -126,6 +133,21 @@ class TakenPool:
 
     rows: list[PoolAttempt]
     next_due: int | None  # store µs: when the next is due; None: none is queued that could be claimed
+
+
+class PoolUnread(NamedTuple):
+    """What is kept of an attempt that a worker could not read: the detail of its report with `PoolEnd.UNREAD`, as JSON with these names."""
+
+    step: str
+    seq: int
+    number: int
+    generation: int  # Run.generation_key
+    pool: str
+    reason: str
+
+    def detail(self) -> str:
+        """Return it as the report has it."""
+        return json.dumps(self._asdict(), ensure_ascii=False)
 
 
 class PoolTold(NamedTuple):

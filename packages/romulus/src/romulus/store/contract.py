@@ -132,7 +132,7 @@ class Evidence:
     """A late or contradicting report: append-only, never applied on its own."""
 
     at: int
-    kind: str  # late_transition | late_attempt | …
+    kind: str  # late_transition | late_attempt | unread_attempt | …
     owner: str
     fence: int
     detail: str  # JSON
@@ -154,6 +154,8 @@ class QueuedPool:
     pool: str
     attempts: int
     due: int  # store µs: of the earliest
+    unread: int = 0  # of them: given back by workers that could not read them
+    unread_run: str | None = None  # ID of a run that awaits one of those
 
 
 @dataclass(slots=True)
@@ -457,11 +459,12 @@ class Store(Protocol):
         ...
 
     async def take_pool(
-        self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int
+        self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int, aside: Sequence[int] = ()
     ) -> TakenPool:  # fmt: skip
         """Claim up to *limit* due attempts at these *steps* in the pools of these *names* for *owner*, the longest due first.
 
         Each gets the fence greatest(fence + 1, store µs) and a lease of *lease* µs of its own, which `Lease.renew` extends.
+        Those of the keys *aside* are left to others, and are not what is due next.
         Nothing is claimed for an owner that is marked dead.
         """
         ...
@@ -474,6 +477,8 @@ class Store(Protocol):
         """Put how attempts ended into their runs' inboxes (`About.POOL`) with a `wakes` row each; those accepted before count as accepted.
 
         False: it is no longer claimed under that fence; nothing changes, and the report is kept as evidence of its run (`late_attempt`).
+        `PoolEnd.UNREAD` tells the run nothing: the attempt is queued again, due at once, and the detail kept as evidence
+        (`unread_attempt`), once for each worker and up to the store's limit; too late, it leaves nothing.
         """
         ...
 

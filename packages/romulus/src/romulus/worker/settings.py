@@ -29,6 +29,7 @@ class WorkerSettings:
     turn_pool_max: int = 1_000  # attempts queued in pools by one transition
     turn_intents_max: int = 1_000  # operations recorded by one transition beyond those it arms
     beat_every: int = 1 * SECOND  # heartbeats of attempts in pools are stored at most this often
+    unread_pause: int = 15 * SECOND  # an attempt in a pool that this worker could not read is left to others for so long
     settling_max: int = 50  # unknown operations that are looked up or sent again at once
     lookups_per_second_max: int = 500
     code_patience: int = 60 * SECOND  # store time that an unsettled operation is due without any worker that has its code: then it is held

@@ -10,6 +10,7 @@ from romulus.store.contract import Evidence
 from .session import Session
 
 EVIDENCE_MAX: Final = 100  # rows of one run
+UNREAD_MAX: Final = 20  # of them: of attempts that workers could not read
 Late: TypeAlias = tuple[int, str, int, str]  # run, owner, fence, detail
 
 KEEP: Final[LiteralString] = (

@@ -16,7 +16,7 @@ from romulus.core.transition import Transition
 from romulus.store.contract import QueuedPool
 
 from .ending import ends
-from .evidence import EVIDENCE_MAX
+from .evidence import EVIDENCE_MAX, UNREAD_MAX
 from .owners import gone_owners
 from .rows import Row, generation_parts
 from .session import Session
@@ -61,13 +61,13 @@ RENEW: Final[LiteralString] = (
     "UPDATE romulus.pool_attempts a SET lease_until = c.now + $2 FROM own, (SELECT romulus.clock() AS now OFFSET 0) c WHERE a.key = own.key"
 )
 # Each pool is asked for on its own, so that the index gives its rows in order.
-FITTING: Final[LiteralString] = "a.namespace = $1 AND a.due IS NOT NULL AND a.step = ANY($3::text[])"
+FITTING: Final[LiteralString] = "a.namespace = $1 AND a.due IS NOT NULL AND a.step = ANY($3::text[]) AND a.key <> ALL($4::bigint[])"
 NEXT: Final[LiteralString] = (
     f"SELECT p.pool, (SELECT a.due FROM romulus.pool_attempts a WHERE {FITTING} AND a.pool = p.pool ORDER BY a.due LIMIT 1) AS due, "
     "romulus.clock() FROM unnest($2::text[]) p (pool) ORDER BY due"
 )
 LOCK_DUE: Final[LiteralString] = (
-    f"SELECT a.key FROM romulus.pool_attempts a WHERE {FITTING} AND a.pool = $2 AND a.due <= $4 ORDER BY a.due, a.key LIMIT $5 "
+    f"SELECT a.key FROM romulus.pool_attempts a WHERE {FITTING} AND a.pool = $2 AND a.due <= $5 ORDER BY a.due, a.key LIMIT $6 "
     "FOR UPDATE SKIP LOCKED"
 )
 TAKE: Final[LiteralString] = (
@@ -97,6 +97,10 @@ REPORTED: Final[LiteralString] = (
     "WHERE key = $1 AND fence = $2 AND owner = $3 RETURNING key"
 )
 KNOWN: Final[LiteralString] = "SELECT 1 FROM romulus.pool_attempts WHERE key = $1 AND fence = $2 AND state = 'reported'"
+UNREAD: Final[LiteralString] = (
+    "UPDATE romulus.pool_attempts SET state = 'queued', owner = NULL, lease_until = NULL, due = romulus.clock() "
+    "WHERE key = $1 AND fence = $2 AND owner = $3 RETURNING key"
+)
 TELL: Final[LiteralString] = (
     "WITH told AS (INSERT INTO romulus.inbox (run, about, seq, failed, body, info) SELECT run, 'pool', seq, $2::text <> 'returned', "
     "$3::bytea, json_build_array((run << 24) | generation, number, $2::text, fence, encode(heartbeat, 'hex'))::text "
@@ -105,6 +109,11 @@ TELL: Final[LiteralString] = (
 LATE: Final[LiteralString] = (
     "INSERT INTO romulus.evidence (run, at, fence, kind, owner, detail) SELECT $1::bigint, romulus.clock(), $2, 'late_attempt', $3, $4 "
     "WHERE (SELECT count(*) FROM romulus.evidence WHERE run = $1) < $5"
+)
+NOTE: Final[LiteralString] = (
+    "INSERT INTO romulus.evidence (run, at, fence, kind, owner, detail) SELECT $1::bigint, romulus.clock(), $2, 'unread_attempt', $3, $4 "
+    "WHERE (SELECT count(*) FROM romulus.evidence WHERE run = $1 AND kind = 'unread_attempt') < $5 AND NOT EXISTS "
+    "(SELECT 1 FROM romulus.evidence WHERE run = $1 AND kind = 'unread_attempt' AND owner = $3 AND detail = $4)"
 )
 OVER: Final[LiteralString] = (
     "SELECT a.key FROM romulus.pool_attempts a WHERE a.owner IS NOT NULL AND (a.lease_until <= (SELECT romulus.clock()) "
@@ -123,7 +132,9 @@ STANDING: Final[LiteralString] = (
     "WHERE run = $1 AND generation = $2 ORDER BY seq"
 )
 WAITING: Final[LiteralString] = (
-    "SELECT pool, count(*), min(due) FROM romulus.pool_attempts WHERE namespace = $1 AND due IS NOT NULL GROUP BY pool ORDER BY pool"
+    "SELECT q.pool, q.attempts, q.due, q.unread, r.id FROM (SELECT pool, count(*) AS attempts, min(due) AS due, "
+    "count(claimed_at) AS unread, min(run) FILTER (WHERE claimed_at IS NOT NULL) AS run FROM romulus.pool_attempts "
+    "WHERE namespace = $1 AND due IS NOT NULL GROUP BY pool) q LEFT JOIN romulus.runs r ON r.key = q.run ORDER BY q.pool"
 )
 
 
@@ -175,28 +186,28 @@ async def renew_leases(session: Session, owner: str, lease: int, attempts: Seque
         await session.rows("pools.renew", RENEW, owner, lease, list(attempts))
 
 
-async def look(session: Session, namespace: str, pools: Sequence[str], steps: Sequence[str]) -> Look:
-    """Return what is due in which of *pools* when."""
-    rows = await session.rows("pools.next", NEXT, namespace, list(pools), list(steps))
+async def look(session: Session, namespace: str, pools: Sequence[str], steps: Sequence[str], aside: Sequence[int]) -> Look:
+    """Return what is due in which of *pools* when, but for the attempts *aside*."""
+    rows = await session.rows("pools.next", NEXT, namespace, list(pools), list(steps), list(aside))
     return Look([(pool, due) for pool, due, _ in rows if due is not None], rows[0][2] if rows else 0)
 
 
 async def take(
-    session: Session, owner: str, namespace: str, pools: Sequence[str], steps: Sequence[str], limit: int, lease: int
+    session: Session, owner: str, namespace: str, pools: Sequence[str], steps: Sequence[str], limit: int, lease: int, aside: Sequence[int]
 ) -> TakenPool:  # fmt: skip
     """Claim due attempts inside the open transaction; see `Store.take_pool`."""
     if not await session.value("pools.live", LIVE, owner):
         return TakenPool([], None)  # marked dead meanwhile: its claims would be void at once
-    seen = await look(session, namespace, pools, steps)
+    seen = await look(session, namespace, pools, steps, aside)
     keys: list[int] = []
     for pool, due in seen.due:
         if due <= seen.now and len(keys) < limit:
-            given = (namespace, pool, list(steps), seen.now, limit - len(keys))
+            given = (namespace, pool, list(steps), list(aside), seen.now, limit - len(keys))
             keys += [key for (key,) in await session.rows("pools.due", LOCK_DUE, *given)]
     if keys:
         await session.rows("pools.take", TAKE, keys, owner, seen.now, lease)
     taken = [PoolAttempt(*row) for row in await session.rows("pools.taken", TAKEN, keys)] if keys else []
-    return TakenPool(taken, (await look(session, namespace, pools, steps)).next)
+    return TakenPool(taken, (await look(session, namespace, pools, steps, aside)).next)
 
 
 async def beat(session: Session, beats: Sequence[PoolBeat]) -> list[bool]:
@@ -216,6 +227,8 @@ async def report(session: Session, reports: Sequence[PoolReport]) -> list[bool]:
 
 
 async def _report(session: Session, given: PoolReport) -> bool:
+    if given.end is PoolEnd.UNREAD:
+        return await _give_back(session, given)
     if await session.rows("pools.report", REPORTED, given.key, given.fence, given.owner, given.heartbeat):
         await session.rows("pools.tell", TELL, given.key, given.end.value, given.body)
         return True
@@ -223,6 +236,13 @@ async def _report(session: Session, given: PoolReport) -> bool:
         return True
     await session.rows("pools.late", LATE, given.run, given.fence, given.owner, given.detail, EVIDENCE_MAX)
     return False
+
+
+async def _give_back(session: Session, given: PoolReport) -> bool:
+    if not await session.rows("pools.unread", UNREAD, given.key, given.fence, given.owner):
+        return False
+    await session.rows("pools.note", NOTE, given.run, given.fence, given.owner, given.detail, UNREAD_MAX)
+    return True
 
 
 async def orphaned(session: Session) -> list[str]:

@@ -367,13 +367,13 @@ class PostgresStore:
         return await self._pool.read(lambda s: pools.waiting(s, namespace))
 
     async def take_pool(
-        self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int
+        self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int, aside: Sequence[int] = ()
     ) -> TakenPool:  # fmt: skip
         """Claim due attempts of pools. No lock is taken while nothing is due."""
-        seen = await self._pool.read(lambda s: pools.look(s, namespace, names, steps))
+        seen = await self._pool.read(lambda s: pools.look(s, namespace, names, steps, aside))
         if seen.next is None or seen.next > seen.now:
             return TakenPool([], seen.next)
-        return await self._pool.write(lambda s: pools.take(s, owner, namespace, names, steps, limit, lease))
+        return await self._pool.write(lambda s: pools.take(s, owner, namespace, names, steps, limit, lease, aside))
 
     async def beat_pool(self, beats: Sequence[PoolBeat]) -> Sequence[bool]:
         """Store signs of life."""

@@ -10,6 +10,7 @@ from .rows import gathered, read_all
 from .session import Session
 
 EVIDENCE_MAX: Final = 100  # rows of one run
+UNREAD_MAX: Final = 20  # of them: of attempts that workers could not read
 
 
 def keep(session: Session, run: int, evidence: Evidence) -> None:

@@ -7,17 +7,17 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final, LiteralString, TypeAlias
 
-from romulus.core.pools import PoolAttempt, PoolBeat, PoolReport, PoolStanding, TakenPool
+from romulus.core.pools import PoolAttempt, PoolBeat, PoolEnd, PoolReport, PoolStanding, TakenPool
 from romulus.core.transition import Transition
 from romulus.store.contract import Evidence, QueuedPool
 
 from .bulk import Bulk
 from .connection import Row
-from .evidence import keep
+from .evidence import UNREAD_MAX, keep
 from .rows import gathered, read_all
 from .session import Session
 
-Fitting: TypeAlias = tuple[str, str, str]  # namespace, pool, steps (JSON)
+Fitting: TypeAlias = tuple[str, str, str, str]  # namespace, pool, steps (JSON), keys that are left to others (JSON)
 
 QUEUED: Final = Bulk(
     "pools.queue",
@@ -36,15 +36,16 @@ FORGET: Final = (
     "DELETE FROM inbox WHERE about = 'pool' AND run IN (SELECT g.run FROM json_each(?) t CROSS JOIN generations g ON g.key = t.value)"
 )
 RENEW: Final = "UPDATE pool_attempts SET lease_until = ?2 WHERE owner = ?1 AND key IN (SELECT value FROM json_each(?3))"
-# Bindings: 1 namespace, 2 pool, 3 steps (JSON). Each pool is asked for on its own, so that the index gives its rows in order.
+# Bindings: 1 namespace, 2 pool, 3 steps (JSON), 4 keys that are left to others (JSON).
+# Each pool is asked for on its own, so that the index gives its rows in order.
 FITTING: Final[LiteralString] = (
     "pool_attempts INDEXED BY pool_attempts_due WHERE namespace = ?1 AND pool = ?2 AND due IS NOT NULL "
-    "AND step IN (SELECT value FROM json_each(?3))"
+    "AND step IN (SELECT value FROM json_each(?3)) AND key NOT IN (SELECT value FROM json_each(?4))"
 )
 NEXT: Final[LiteralString] = f"SELECT due FROM {FITTING} ORDER BY due LIMIT 1"
 TAKE: Final[LiteralString] = (
-    "UPDATE pool_attempts SET state = 'claimed', owner = ?4, fence = max(fence + 1, ?5), lease_until = ?6, due = NULL, claimed_at = ?5, "
-    f"beat_at = NULL WHERE key IN (SELECT key FROM {FITTING} AND due <= ?5 ORDER BY due LIMIT ?7) RETURNING key"
+    "UPDATE pool_attempts SET state = 'claimed', owner = ?5, fence = max(fence + 1, ?6), lease_until = ?7, due = NULL, claimed_at = ?6, "
+    f"beat_at = NULL WHERE key IN (SELECT key FROM {FITTING} AND due <= ?6 ORDER BY due LIMIT ?8) RETURNING key"
 )
 ATTEMPT: Final[LiteralString] = (
     "a.key, a.run, a.generation, r.id, a.namespace, r.workflow, r.version, r.generation, r.depth, "
@@ -61,9 +62,10 @@ STANDING: Final = gathered(
     "FROM (SELECT * FROM pool_attempts WHERE generation = ? ORDER BY seq)",
 )
 WAITING: Final = gathered(
-    "pool, attempts, due",
-    "FROM (SELECT pool, count(*) AS attempts, min(due) AS due FROM pool_attempts WHERE namespace = ? AND due IS NOT NULL "
-    "GROUP BY pool ORDER BY pool)",
+    "q.pool, q.attempts, q.due, q.unread, r.id",
+    "FROM (SELECT pool, count(*) AS attempts, min(due) AS due, count(claimed_at) AS unread, "
+    "min(run) FILTER (WHERE claimed_at IS NOT NULL) AS run FROM pool_attempts WHERE namespace = ? AND due IS NOT NULL "
+    "GROUP BY pool ORDER BY pool) q LEFT JOIN runs r ON r.key = q.run",
 )
 BEAT: Final = (
     "UPDATE pool_attempts SET beat_at = ?3, heartbeat = coalesce(?4, heartbeat) WHERE key = ?1 AND fence = ?2 AND owner IS NOT NULL"
@@ -74,6 +76,14 @@ REPORTED: Final = (
     "WHERE key = ?1 AND fence = ?2 AND owner = ?3"
 )
 KNOWN: Final = "SELECT 1 FROM pool_attempts WHERE key = ?1 AND fence = ?2 AND state = 'reported'"
+UNREAD: Final = (
+    "UPDATE pool_attempts SET state = 'queued', owner = NULL, lease_until = NULL, due = ?4 WHERE key = ?1 AND fence = ?2 AND owner = ?3"
+)
+NOTE: Final = (
+    "INSERT INTO evidence (run, at, kind, owner, fence, detail) SELECT ?1, ?2, 'unread_attempt', ?3, ?4, ?5 "
+    "WHERE (SELECT count(*) FROM evidence WHERE run = ?1 AND kind = 'unread_attempt') < ?6 AND NOT EXISTS "
+    "(SELECT 1 FROM evidence WHERE run = ?1 AND kind = 'unread_attempt' AND owner = ?3 AND detail = ?5)"
+)
 TELL: Final = (
     "INSERT INTO inbox (run, about, seq, failed, body, info) SELECT run, 'pool', seq, ?3, ?4, "
     "json_array(generation, number, ?2, fence, hex(heartbeat)) FROM pool_attempts WHERE key = ?1"
@@ -122,10 +132,10 @@ def renew_leases(session: Session, owner: str, until: int, attempts: Sequence[in
 
 
 def take(
-    session: Session, owner: str, namespace: str, pools: Sequence[str], steps: Sequence[str], limit: int, lease: int
+    session: Session, owner: str, namespace: str, pools: Sequence[str], steps: Sequence[str], limit: int, lease: int, aside: Sequence[int]
 ) -> TakenPool:  # fmt: skip
     """Claim due attempts; see `Store.take_pool`. No lock is taken while nothing is due."""
-    fitting = [(namespace, pool, json.dumps(list(steps))) for pool in pools]
+    fitting = [(namespace, pool, json.dumps(list(steps)), json.dumps(list(aside))) for pool in pools]
     due = session.read(lambda s: _next(s, fitting))
     if not due or due[0][0] > session.clock.now():
         return TakenPool([], due[0][0] if due else None)
@@ -169,6 +179,8 @@ def report(session: Session, reports: Sequence[PoolReport], now: int) -> list[bo
 
 
 def _report(session: Session, given: PoolReport, now: int) -> bool:
+    if given.end is PoolEnd.UNREAD:
+        return _give_back(session, given, now)
     if session.count("pools.report", REPORTED, (given.key, given.fence, given.owner, given.heartbeat)):
         _tell(session, given.key, given.end, given.body)
         return True
@@ -176,6 +188,13 @@ def _report(session: Session, given: PoolReport, now: int) -> bool:
         return True
     keep(session, given.run, Evidence(now, "late_attempt", given.owner, given.fence, given.detail))
     return False
+
+
+def _give_back(session: Session, given: PoolReport, now: int) -> bool:
+    if not session.count("pools.unread", UNREAD, (given.key, given.fence, given.owner, now)):
+        return False
+    session.run("pools.note", NOTE, (given.run, now, given.owner, given.fence, given.detail, UNREAD_MAX))
+    return True
 
 
 def lose(session: Session, limit: int) -> int:

@@ -296,10 +296,10 @@ class SQLiteStore:
         return await self._read_far(lambda s: pools.waiting(s, namespace))
 
     async def take_pool(
-        self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int
+        self, owner: str, namespace: str, names: Sequence[str], steps: Sequence[str], limit: int, lease: int, aside: Sequence[int] = ()
     ) -> TakenPool:  # fmt: skip
         """Claim due attempts of pools."""
-        return await self._writer.run(lambda s: pools.take(s, owner, namespace, names, steps, limit, lease))
+        return await self._writer.run(lambda s: pools.take(s, owner, namespace, names, steps, limit, lease, aside))
 
     async def beat_pool(self, beats: Sequence[PoolBeat]) -> Sequence[bool]:
         """Store signs of life."""

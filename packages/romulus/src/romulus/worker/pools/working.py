@@ -9,19 +9,24 @@ from collections import deque
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import replace
+from typing import Final
 
 from romulus.core.commands import Command, StepCall
 from romulus.core.duration import to_datetime
 from romulus.core.errors import CommitUnknown, RomulusError, StoreUnavailable
 from romulus.core.instance import RunInfo
-from romulus.core.pools import DEFAULT_POOL, PoolAttempt, PoolBeat, PoolEnd, PoolReport
+from romulus.core.pools import DEFAULT_POOL, PoolAttempt, PoolBeat, PoolEnd, PoolReport, PoolUnread
 from romulus.core.record import AttemptRow, Kind
 from romulus.core.seeds import Seeds
+from romulus.core.text import escaped
+from romulus.worker.beats import last_details
 from romulus.worker.engine import Engine
 from romulus.worker.patience import forever, patient
 
+from .aside import Aside
 from .attempt import PoolWork
 
+REASON_MAX_CHARS: Final = 2_000  # of why an attempt cannot be read
 log = logging.getLogger("romulus.worker")
 
 
@@ -40,6 +45,7 @@ class PoolWorker:
         self._tasks: list[asyncio.Task[None]] = []
         self._beginning = 0  # claimed, to be begun in the loop's next callbacks
         self._beat_at = 0  # host's monotonic µs of the last look at what is claimed
+        self._aside = Aside()
 
     # ---- life ------------------------------------------------------------------------------------
 
@@ -104,7 +110,9 @@ class PoolWorker:
     async def _take(self, room: int) -> int | None:
         engine = self._engine
         owner = engine.owner
-        taken = await engine.store.take_pool(owner.id, owner.namespace, self.pools, self._steps, room, engine.settings.lease)
+        aside = self._aside.keys(engine.host.monotonic())
+        steps = self._aside.other_steps(self._steps)
+        taken = await engine.store.take_pool(owner.id, owner.namespace, self.pools, steps, room, engine.settings.lease, aside)
         self._beginning += len(taken.rows)
         for attempt in taken.rows:
             engine.host.call_soon(self._begin, attempt)
@@ -122,16 +130,12 @@ class PoolWorker:
         self._hold()
         self._ready(work)
 
-    def _ready(self, work: PoolWork, told: bool = False) -> None:
-        """Begin the body once there is a slot. While the App's codec fails the attempt is kept in hand: nothing of it has begun."""
-        if work not in self.working:
-            return
+    def _ready(self, work: PoolWork) -> None:
+        """Begin the body once there is a slot, unless the code or the codec here cannot read what it is given."""
         try:
             self._open(work)
-        except RomulusError as error:
-            if not told:
-                log.warning("step %r of run %r waits for its arguments to be read: %s", work.attempt.step, work.run_id, error)
-            self._engine.host.call_later(self._engine.settings.poll, self._ready, work, True)
+        except Exception as error:  # noqa: BLE001  a validator of the user's may raise anything
+            self._leave(work, error)
             return
         waiter = _Granted(self, work)
         if self._engine.slots.take():
@@ -144,6 +148,21 @@ class PoolWorker:
         arguments = self._engine.registry.vault.open(attempt.arguments, f"arguments of step {attempt.step!r}")
         spec = replace(self._engine.registry.steps[attempt.step], timeout=attempt.timeout, heartbeat_timeout=attempt.heartbeat_timeout)
         work.command.detail = StepCall(spec, arguments, Context())
+        spec.arguments.load(arguments)
+        last_details(self._engine, work)
+
+    def _leave(self, work: PoolWork, error: Exception) -> None:
+        """Leave the attempt to others as it was: while workers are replaced one after another, or a key is not everywhere yet, some can."""
+        attempt, engine = work.attempt, self._engine
+        words = str(error) if isinstance(error, RomulusError) else f"{type(error).__name__}: {error}"
+        reason = escaped(words[:REASON_MAX_CHARS])
+        unread = PoolUnread(attempt.step, attempt.seq, attempt.number, attempt.generation, attempt.pool, reason)
+        self._report(work, PoolEnd.UNREAD, b"", unread.detail())
+        if self._aside.put(attempt.key, attempt.step, engine.host.monotonic() + engine.settings.unread_pause):
+            log.warning(
+                "step %r of run %r is left to other workers of pool %r, as whatever cannot be read here: %s",
+                attempt.step, work.run_id, attempt.pool, reason,
+            )  # fmt: skip
 
     def _work(self, attempt: PoolAttempt) -> PoolWork:
         """Return the attempt for the executor; its command has the arguments once they are opened."""
@@ -194,12 +213,13 @@ class PoolWorker:
 
     # ---- reporting -------------------------------------------------------------------------------
 
-    def _report(self, work: PoolWork, end: PoolEnd, body: bytes) -> None:
+    def _report(self, work: PoolWork, end: PoolEnd, body: bytes, detail: str = "") -> None:
         if work not in self.working:
             return
         self.working.discard(work)
         attempt = work.attempt
-        detail = json.dumps({"step": attempt.step, "seq": attempt.seq, "attempt": attempt.number, "pool": attempt.pool, "end": end})
+        said = {"step": attempt.step, "seq": attempt.seq, "attempt": attempt.number, "pool": attempt.pool, "end": end}
+        detail = detail or json.dumps(said)
         owner = self._engine.owner.id
         self._outbox.append(PoolReport(attempt.key, attempt.fence, attempt.run, owner, end, body, detail, work.heartbeat or None))
         if self._sending is None:

@@ -1,0 +1,32 @@
+"""Attempts that this worker cannot read: its code or its codec is another than their caller's. It leaves them to others for a while."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+STEP_MAX: Final = 500  # attempts at one step: with as many the worker leaves the whole step to others
+
+
+class Aside:
+    """What is not claimed, and until when; forgotten with the process."""
+
+    def __init__(self) -> None:
+        self._until: dict[int, tuple[int, str]] = {}  # PoolAttempt.key → host's monotonic µs, step
+
+    def put(self, key: int, step: str, until: int) -> bool:
+        """Leave the attempt to others until then; return whether it is the only one at its step."""
+        alone = all(other != step for _, other in self._until.values())
+        self._until[key] = until, step
+        return alone
+
+    def keys(self, now: int) -> list[int]:
+        """Return the attempts that are not claimed *now*."""
+        self._until = {key: (until, step) for key, (until, step) in self._until.items() if until > now}
+        return list(self._until)
+
+    def other_steps(self, steps: Sequence[str]) -> Sequence[str]:
+        """Return those of *steps* that are not left to others as a whole."""
+        many = {step for step, count in Counter(step for _, step in self._until.values()).items() if count >= STEP_MAX}
+        return [step for step in steps if step not in many] if many else steps
