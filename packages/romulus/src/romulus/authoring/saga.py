@@ -50,7 +50,10 @@ class Saga:
                 outcome = call()
                 if isawaitable(outcome):
                     await outcome
-            except (Exception, SystemExit) as error:  # noqa: BLE001  # reported together
+            except BaseException as error:
+                if _is_closing() or _goes_on(error):
+                    raise
+                _forget_cancels()
                 failure = raisable(error)
                 failure.add_note(f"raised while undoing with {name}")
                 failures.append(failure)
@@ -59,26 +62,36 @@ class Saga:
 
 class _Scope(AbstractAsyncContextManager[Saga]):
     def __init__(self) -> None:
-        self._saga = Saga()
+        self._open: Saga | None = None  # the block's, while there is one
 
     async def __aenter__(self) -> Saga:
-        return self._saga
+        if self._open is not None:
+            raise DefinitionError("the block of this saga has not ended: for a block inside of it or beside it, write romulus.saga() again")
+        self._open = Saga()
+        return self._open
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         """Undo if the block failed or was cancelled, whatever it raised; a dropped instance and `continue_as_new` undo nothing."""
-        if error is None or any(isinstance(each, GOES_ON) for each in leaves(error)):
+        saga, self._open = self._open, None
+        if saga is None or error is None or _is_closing() or _goes_on(error):
             return
-        total = len(self._saga)
-        failures = await _shielded(self._saga)
+        total = len(saga)
+        failures, cancel = await _shielded(saga)
+        failed = f"{len(failures)} of {total} undo actions failed"
+        if failures and cancel is not None:
+            raise BaseExceptionGroup(f"{failed}, cancelled meanwhile", [*failures, cancel]) from error
         if failures:
-            raise ExceptionGroup(f"{len(failures)} of {total} undo actions failed", failures) from error
+            raise ExceptionGroup(failed, failures) from error
+        if cancel is not None and not any(isinstance(each, asyncio.CancelledError) for each in leaves(error)):
+            raise cancel from error
 
 
 def saga() -> AbstractAsyncContextManager[Saga]:
     """Return a scope whose `saga.add(undo, *args)` are undone in reverse order if it is left by an exception or a cancel.
 
     Undoing is durable, is not interrupted by a further cancel, and goes on past an undo that fails: the failures are raised
-    together at the end, as an exception group with what ended the block as its cause. Otherwise what ended the block goes on.
+    together at the end, as an exception group with what ended the block as its cause. Otherwise what ended the block goes on;
+    a cancel that came while an error was being undone is raised then, from that error, or as a member of the group.
 
     Raises:
         NotInRun: called outside workflow code.
@@ -90,16 +103,34 @@ def saga() -> AbstractAsyncContextManager[Saga]:
     return _Scope()
 
 
-async def _shielded(saga: Saga) -> list[Exception]:
-    """Unwind in a task of its own, which no cancel of this one reaches."""
+async def _shielded(saga: Saga) -> tuple[list[Exception], asyncio.CancelledError | None]:
+    """Unwind in a task of its own, which no cancel of this one reaches; return the failures, and the first cancel that came meanwhile."""
+    cancel: asyncio.CancelledError | None = None
     unwinding = asyncio.ensure_future(saga.unwind())
     while not unwinding.done():
         try:
-            await asyncio.shield(unwinding)
-        except asyncio.CancelledError:
-            if unwinding.cancelled():
-                raise
-    return unwinding.result()
+            await asyncio.wait([unwinding])
+        except asyncio.CancelledError as error:
+            cancel = cancel or error
+        if unwinding.cancelled() and not _is_closing():  # with every task of the run, before it had begun
+            unwinding = asyncio.ensure_future(saga.unwind())
+    return unwinding.result(), cancel
+
+
+def _goes_on(error: BaseException) -> bool:
+    return any(isinstance(each, GOES_ON) for each in leaves(error))
+
+
+def _is_closing() -> bool:
+    """Return whether the run's code has ended or is being dropped: nothing it does counts any more."""
+    return asyncio.get_running_loop().is_closed()
+
+
+def _forget_cancels() -> None:
+    """Have a cancel of the task that undoes, which an undo has taken, mean nothing to the next."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
 
 
 def _call(undo: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -25,10 +25,11 @@ class ContinueAsNew(BaseException):
 
 def outcome_of(error: BaseException, *, cancelled: bool) -> Outcome:
     """Return what the generation comes to that *error* ends; *cancelled*: a cancel was delivered to it."""
-    for leaf in leaves(error):
+    of = leaves(error)
+    for leaf in of:
         if isinstance(leaf, ContinueAsNew):
             return leaf.outcome
-    if cancelled and isinstance(error, CancelledError):
+    if cancelled and all(isinstance(leaf, CancelledError) for leaf in of):
         return Cancelled(dump_failure(error))
     return Failed(dump_failure(error), ended_by(error))
 
