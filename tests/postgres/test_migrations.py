@@ -64,6 +64,10 @@ async def test_what_is_expected_is_all_that_is_made(own: Database) -> None:
 
     there = {f"{table}.{column}" for table, column, *_ in own.execute(CATALOGUE)}
     assert there == set(migrate.expected_columns())
+    sequences = own.execute("SELECT sequencename FROM pg_sequences WHERE schemaname = 'romulus' AND sequencename NOT LIKE '%_key_seq'")
+    functions = own.execute("SELECT proname FROM pg_proc WHERE pronamespace = 'romulus'::regnamespace")
+    made = {("sequence", name) for (name,) in sequences} | {("function", name) for (name,) in functions}
+    assert made == migrate.expected_called()
 
 
 async def test_check_says_what_would_be_done(own: Database) -> None:
@@ -240,6 +244,7 @@ async def test_a_schema_that_needs_a_newer_release_is_refused(own: Database) -> 
         ("ALTER TABLE romulus.waits ALTER COLUMN deadline TYPE integer", "waits.deadline is integer, not bigint"),
         ("DROP INDEX romulus.runs_due", "index runs_due is missing or invalid"),
         ("DROP TABLE romulus.wakes", "wakes.key is missing"),
+        ("DROP SEQUENCE romulus.arrivals", "sequence arrivals is missing"),
     ],
 )
 async def test_a_schema_changed_by_hand_is_refused_naming_what(own: Database, harm: str, words: str) -> None:
@@ -265,8 +270,61 @@ async def test_a_role_that_may_not_use_the_schema_is_told_what_to_do(own: Databa
     with pytest.raises(ConfigurationError, match=r"may not read and write romulus\.attempts, "):
         await open_and_close(stranger)
 
-    own.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA romulus TO {role}; GRANT ALL ON ALL SEQUENCES IN SCHEMA romulus TO {role}")
+    own.execute(f"GRANT ALL ON ALL TABLES IN SCHEMA romulus TO {role}; GRANT USAGE ON SEQUENCE romulus.arrivals TO {role}")
+    with pytest.raises(ConfigurationError, match=r"may not use the sequence romulus\.run_keys: grant it .*USAGE on sequences"):
+        await open_and_close(stranger)
+    checked = await asyncio.to_thread(romulus_here, "migrate", "--check", "--store", stranger)
+    assert (checked.code, "romulus.run_keys" in checked.err) == (2, True)
+    found = await asyncio.to_thread(romulus_here, "doctor", "--json", "--store", stranger)
+    assert found.code == 1
+    assert "use the sequence romulus.run_keys" in next(each["detail"] for each in found.json["findings"] if each["state"] == "failed")
+
+    own.execute(f"GRANT USAGE ON SEQUENCE romulus.run_keys TO {role}; REVOKE EXECUTE ON FUNCTION romulus.xid() FROM PUBLIC")
+    with pytest.raises(ConfigurationError, match=r"may not use the function romulus\.xid"):
+        await open_and_close(stranger)
+
+    own.execute(f"GRANT EXECUTE ON FUNCTION romulus.xid() TO {role}")
     await open_and_close(stranger)
+
+
+@pytest.mark.parametrize(
+    ("found", "named"),
+    [
+        ("CREATE TABLE romulus.runs (a integer)", "runs"),
+        (
+            "CREATE FUNCTION romulus.clock() RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'; CREATE SEQUENCE romulus.arrivals",
+            "arrivals, clock",
+        ),
+    ],
+)
+def test_a_schema_of_that_name_that_is_half_restored_or_somebody_elses_is_refused_and_left_as_it_is(
+    own: Database, found: str, named: str
+) -> None:
+    own.execute(f"CREATE SCHEMA romulus; {found}")
+
+    for command in (["migrate", "--check"], ["migrate"], ["migrate", "--sql"], ["restore", "--yes"]):
+        said = romulus_here(*command, "--store", own.url)
+        assert said.code == 1
+        assert f"has a schema romulus with {named} and without the table meta" in " ".join(said.err.split())
+    doctor = romulus_here("doctor", "--json", "--store", own.url)
+    assert doctor.code == 1
+    assert [each["check"] for each in doctor.json["findings"] if each["state"] == "failed"] == ["store"]
+    assert own.execute("SELECT count(*) FROM pg_class WHERE relnamespace = 'romulus'::regnamespace AND relname = 'meta'") == [(0,)]
+
+
+async def test_a_schema_that_an_administrator_has_made_for_it_is_filled_beside_what_else_is_there(own: Database) -> None:
+    own.execute("CREATE SCHEMA romulus; CREATE TABLE romulus.notes (a integer)")
+    await open_and_close(own.url)
+
+
+@pytest.mark.parametrize("more", [[], ["--settled"], ["--release"]])
+def test_a_database_without_a_schema_is_no_backup_and_stays_as_it_is(own: Database, more: list[str]) -> None:
+    said = romulus_here("restore", "--yes", *more, "--store", own.url.replace("postgres@", "postgres:secret@"))
+
+    assert said.code == 2
+    assert "has no schema romulus: there is nothing to restore in this database; check the URL" in " ".join(said.err.split())
+    assert "secret" not in said.err
+    assert own.execute("SELECT count(*) FROM pg_namespace WHERE nspname = 'romulus'") == [(0,)]
 
 
 async def open_and_close(url: str) -> None:

@@ -24,7 +24,7 @@ from romulus.store.contract import QueuedPool
 from romulus.store.urls import without_secrets
 
 from .command import FAILED, Cli, Exit, command
-from .migrate import MEMORY, checked_schema
+from .migrate import ABSENT, MEMORY, checked_schema
 from .output import print_json, print_table, say
 
 FREE_MIN_BYTES = 256 * 1024 * 1024
@@ -98,7 +98,7 @@ def _settings() -> list[Finding]:
 async def _store(cli: Cli) -> list[Finding]:
     source = Source(cli.store)
     try:
-        if cli.store != MEMORY and "does not exist yet" in (state := await checked_schema(cli.store)):
+        if cli.store != MEMORY and ABSENT in (state := await checked_schema(cli.store)):
             return [Finding("store", NOTE, state)]
         opened = await source.acquire()
     except RomulusError as error:

@@ -23,6 +23,7 @@ LOCK_WAIT = 1_500_000  # µs
 MEMORY = "sqlite://"
 POSTGRES = ("postgresql://", "postgres://")
 CURRENT = "is up to date"
+ABSENT = "does not exist yet"
 
 
 def add_to(root: typer.Typer) -> None:

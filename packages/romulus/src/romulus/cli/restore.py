@@ -17,10 +17,11 @@ from romulus.core.record import Generation, HoldKind, Run
 from romulus.core.restoring import Restored, awaited
 from romulus.core.transition import Next
 from romulus.store.contract import RunFilter, Store
+from romulus.store.urls import without_secrets
 
 from .choosing import PAGE, confirm
 from .command import USAGE, Cli, Exit, command
-from .migrate import MEMORY, POSTGRES
+from .migrate import ABSENT, MEMORY, POSTGRES, checked_schema
 from .output import print_json, print_table, say
 from .reading import parsed_time
 
@@ -60,7 +61,7 @@ async def restore(
     """Begin a new incarnation after the store was put back from a backup."""
     if settled + release + (since is not None) > 1:
         raise Exit(USAGE, "--since, --settled and --release are three different things: give one of them")
-    _check_there(cli.store)
+    await _check_there(cli.store)
     at = parsed_time(since, "--since")
     if not yes:
         confirm((SETTLED if settled else RELEASE if release else RESTORE).format(store=cli.store) + "?")
@@ -77,12 +78,17 @@ async def restore(
         await source.release()
 
 
-def _check_there(url: str) -> None:
+async def _check_there(url: str) -> None:
     """Refuse what cannot have come from a backup, instead of making a new store there."""
+    if url.startswith(POSTGRES):
+        if ABSENT in await checked_schema(url):
+            shown = without_secrets(url)
+            raise ConfigurationError(f"{shown} has no schema romulus: there is nothing to restore in this database; check the URL")
+        return
     if url == MEMORY:
         raise ConfigurationError("sqlite:// is a store in the memory of one process: there is nothing to restore")
     path = Path(url.removeprefix("sqlite:///")).expanduser()
-    if not url.startswith(POSTGRES) and url.startswith("sqlite:///") and not path.exists():
+    if url.startswith("sqlite:///") and not path.exists():
         raise ConfigurationError(f"{path} does not exist: put the backup there first")
 
 

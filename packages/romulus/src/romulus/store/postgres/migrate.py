@@ -30,6 +30,12 @@ THERE: Final[LiteralString] = (
     "c.relname = 'meta')"
 )
 META: Final[LiteralString] = "SELECT name, value FROM romulus.meta"
+# What would stand in the way of a schema that is made.
+TAKEN: Final[LiteralString] = (
+    "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'romulus' "
+    "AND c.relname = ANY($1::text[]) UNION ALL SELECT p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
+    "WHERE n.nspname = 'romulus' AND p.pronargs = 0 AND p.proname = ANY($1::text[]) ORDER BY 1"
+)
 COLUMNS: Final[LiteralString] = (
     "SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod) || CASE WHEN a.attnotnull THEN ' not null' ELSE '' END "
     "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid "
@@ -43,6 +49,12 @@ RIGHTS: Final[LiteralString] = (
     "SELECT c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'romulus' AND c.relkind = 'r' "
     "AND c.relname <> 'meta' AND NOT (has_table_privilege(c.oid, 'SELECT') AND has_table_privilege(c.oid, 'INSERT') "
     "AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE')) ORDER BY 1"
+)
+# Those of identity columns are not among them: whoever may insert may draw from them.
+CALLED: Final[LiteralString] = (
+    "SELECT 'sequence', c.relname, has_sequence_privilege(c.oid, 'USAGE') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+    "WHERE n.nspname = 'romulus' AND c.relkind = 'S' UNION ALL SELECT 'function', p.proname, has_function_privilege(p.oid, 'EXECUTE') "
+    "FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = 'romulus' AND p.pronargs = 0"
 )
 INCARNATION: Final[LiteralString] = "INSERT INTO romulus.meta (name, value) VALUES ('incarnation', $1)"
 MARK: Final[LiteralString] = (
@@ -105,10 +117,11 @@ async def version_of(pool: Pool) -> int:
     """Return the schema version that the database says it has, 0 for none.
 
     Raises:
-        StoreSchemaError: it is newer than this release can work with, or a migration was interrupted.
+        StoreSchemaError: it is newer than this release can work with, a migration was interrupted, or it is none of Romulus's.
     """
     meta = await pool.read(_meta)
     if meta is None:
+        await _check_free(pool)
         return 0
     version, compatible = _number(meta, "version"), _number(meta, "compatible")
     if not version or not compatible:
@@ -134,15 +147,32 @@ async def verify(pool: Pool) -> None:
     wrong += [f"{name} is {columns[name]}, not {expected[name]}" for name in sorted(expected.keys() & columns.keys())
               if columns[name] != expected[name]]  # fmt: skip
     wrong += [f"index {name} is missing or invalid" for name in sorted(wanted - indexes)]
+    may_call = {(kind, name): may for kind, name, may in await pool.rows("schema.called", CALLED)}
+    called = sorted(expected_called())
+    wrong += [f"{kind} {name} is missing" for kind, name in called if (kind, name) not in may_call]
     if wrong:
         raise StoreSchemaError(
             f"{pool.place.shown} says it has schema {VERSION}, but {', '.join(wrong[:10])}: the schema was changed by hand; restore "
             f"a backup"
         )
-    lacking = [name for (name,) in await pool.rows("schema.rights", RIGHTS)]
+    tables = [name for (name,) in await pool.rows("schema.rights", RIGHTS)]
+    lacking = [f"read and write romulus.{', romulus.'.join(tables)}"] if tables else []
+    lacking += [f"use the {kind} romulus.{name}" for kind, name in called if not may_call[kind, name]]
     if lacking:
         raise ConfigurationError(
-            f"{pool.place.shown}: this role may not read and write romulus.{', romulus.'.join(lacking)}: grant it that"
+            f"{pool.place.shown}: this role may not {'; nor '.join(lacking)}: grant it SELECT, INSERT, UPDATE and DELETE on tables, "
+            "USAGE on sequences, EXECUTE on functions"
+        )
+
+
+async def _check_free(pool: Pool) -> None:
+    """Refuse to make a schema where some of it is there without the table that says what it is."""
+    made = {table.split(".")[0] for table in expected_columns()} | expected_indexes() | {name for _, name in expected_called()}
+    taken = [name for (name,) in await pool.rows("schema.taken", TAKEN, sorted(made))]
+    if taken and await pool.read(_meta) is None:  # else another process has made it meanwhile
+        raise StoreSchemaError(
+            f"{pool.place.shown} has a schema romulus with {', '.join(taken[:10])} and without the table meta: it is half restored, or "
+            "not of Romulus. Restore the backup as a whole, or rename or drop that schema, then run `romulus migrate`"
         )
 
 
@@ -164,6 +194,11 @@ def _kind(kind: str, constraint: str) -> str:
 def expected_indexes() -> set[str]:
     """Return the names of the indexes that the migrations make."""
     return set(re.findall(r"CREATE (?:UNIQUE )?INDEX (\w+)", _text()))
+
+
+def expected_called() -> set[tuple[str, str]]:
+    """Return kind and name of the sequences and functions that the migrations make and every worker uses."""
+    return {(kind.lower(), name) for kind, name in re.findall(r"CREATE (SEQUENCE|FUNCTION) romulus\.(\w+)", _text())}
 
 
 def _text() -> str:
