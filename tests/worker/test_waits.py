@@ -291,6 +291,54 @@ async def test_a_run_past_its_own_timeout_does_not_continue_as_new(tmp_path: Pat
             await handle.result(timeout=20)
 
 
+@romulus.workflow(timeout=0.3)
+async def polls(left: int) -> str:
+    await asyncio.sleep(0.01)
+    if left > 0:
+        romulus.continue_as_new(polls, left - 1)
+    return str((await romulus.wait_for_event("go")).payload)
+
+
+def deadline_and_timeouts(here: World) -> tuple[int, int, set[int]]:
+    """Return when a run is to end, when it would by the start of its first generation, and the timeouts of its generations, in µs."""
+    ((deadline,),) = here.rows("SELECT deadline FROM runs")
+    generations = here.rows("SELECT started_at, timeout FROM generations ORDER BY number")
+    started_at, timeout = generations[0]
+    return deadline, started_at + timeout, {each for _, each in generations}
+
+
+async def test_the_timeout_of_a_run_goes_on_over_its_generations_and_begins_anew_with_a_retry(tmp_path: Path) -> None:
+    async with world(tmp_path, polls) as here:
+        await here.worker()
+        handle = await here.client.start(polls, 3)
+        with pytest.raises(romulus.RunFailed, match="went on past its timeout"):
+            await handle.result(timeout=20)
+        deadline, first, timeouts = deadline_and_timeouts(here)
+        assert (deadline, timeouts, (await handle.describe()).generation) == (first, {300_000}, 4)
+
+        await handle.retry()
+        with pytest.raises(romulus.RunFailed, match="went on past its timeout"):
+            await handle.result(timeout=20)
+        assert deadline_and_timeouts(here)[0] > deadline
+
+
+@pytest.mark.parametrize("seconds", [0.2, 3600])
+async def test_a_timeout_given_at_the_start_holds_for_every_generation_whatever_the_workflow_declares(
+    tmp_path: Path, seconds: float
+) -> None:
+    async with world(tmp_path, polls) as here:
+        await here.worker()
+        handle = await here.client.start(polls.options(timeout=seconds), 3)
+        if seconds < 1:
+            with pytest.raises(romulus.RunFailed, match="went on past its timeout"):
+                await handle.result(timeout=20)
+        else:
+            await handle.send_event("go", "in time")
+            assert await handle.result() == "in time"
+        deadline, first, timeouts = deadline_and_timeouts(here)
+        assert (deadline, timeouts) == (first, {seconds * 1_000_000})
+
+
 async def test_a_cancel_comes_before_events_that_wait_already(tmp_path: Path) -> None:
     @romulus.workflow
     async def either() -> str:

@@ -158,7 +158,9 @@ async def test_continue_as_new_begins_the_next_generation(store: Store, host: Mo
     assert len(await store.history(first.key, 0, 10)) == 1
 
 
-async def test_a_generation_of_another_workflow_has_nothing_of_the_one_before(store: Store, host: MovableHost) -> None:
+async def test_a_generation_of_another_workflow_has_nothing_of_the_one_before_but_the_runs_deadline(
+    store: Store, host: MovableHost
+) -> None:
     (await register(store, host)).close()
     await start(store, "r1", timeout=60 * SECOND)
     (record,) = (await claim(store)).records
@@ -170,7 +172,10 @@ async def test_a_generation_of_another_workflow_has_nothing_of_the_one_before(st
     await store.apply([advance(record, entry(1), change=Change.CONTINUE, status=PENDING, cancel_seq=0, wake_at=0, begins=begins)])
 
     run = (await again(store, record)).run
-    assert (run.workflow, run.version, run.position, run.deadline, run.digest) == ("item", "7", 0, None, "")
+    assert (run.workflow, run.version, run.position, run.deadline, run.digest) == ("item", "7", 0, record.run.deadline, "")
+    host.advance(SECOND)
+    (anew,) = (await claim(store, serves=[("item", "7", "d")])).records
+    assert anew.run.deadline == record.run.deadline
     assert len(await store.history(record.generation.key, 0, 10)) == 2
 
 

@@ -198,7 +198,10 @@ def _cancelled(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
 
 
 def _next_generation(driver: RunDriver, outcome: Continued) -> NewGeneration:
-    """Return the generation that follows: new arguments under a new seed, the same whenever this one is followed."""
+    """Return the generation that follows: new arguments under a new seed, the same whenever this one is followed.
+
+    The run's deadline goes on, and its timeout is kept for a retry; what the next workflow declares holds where the run has none.
+    """
     registry = driver.engine.registry
     spec = registry.workflow(outcome.workflow, outcome.version)
     seeds = Seeds.first(derive(driver.instance.seeds.newest, "continue as new").hex())
@@ -208,7 +211,7 @@ def _next_generation(driver: RunDriver, outcome: Continued) -> NewGeneration:
         registry.vault.seal(outcome.arguments, f"arguments of workflow {spec.name!r}"),
         input_digest(seeds.newest, outcome.arguments),
         seeds.dump(),
-        spec.timeout,
+        spec.timeout if driver.timeout is None else driver.timeout,
     )
 
 

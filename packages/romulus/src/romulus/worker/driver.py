@@ -37,7 +37,7 @@ class RunDriver:
         "_later", "_patches", "armed", "aside", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues",
         "engine", "gone", "grace_due", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent",
         "pool_fences", "pooled", "pools", "queue", "queued", "reservations", "reserved", "rows", "run", "sealed", "starting", "taken_up",
-        "timer", "unpooled", "unstarted", "unsure", "waiting_slot", "waits", "warned",
+        "timeout", "timer", "unpooled", "unstarted", "unsure", "waiting_slot", "waits", "warned",
     )
     # fmt: on
 
@@ -45,6 +45,7 @@ class RunDriver:
         self.engine = engine
         self.run: Run = record.run
         self.instance = instance
+        self.timeout = record.generation.timeout  # µs the run may take
         self.digest = engine.registry.digests[record.run.workflow, record.run.version]
         self.queue: deque[Delivery] = deque()  # arrived, not delivered yet
         self.aside: Sequence[Delivery] = ()  # arrived too, and not part of the turn under way

@@ -51,7 +51,7 @@ BEGUN: Final[LiteralString] = (
     "generation = CASE WHEN t.begins THEN r.generation + 1 ELSE r.generation END, "
     "position = CASE WHEN t.begins THEN t.new_position ELSE t.position END, "
     "started_at = CASE WHEN t.begins THEN t.new_started_at ELSE r.started_at END, "
-    "deadline = CASE WHEN t.begins THEN NULL ELSE r.deadline END, cancel_seq = CASE WHEN t.begins THEN 0 ELSE r.cancel_seq END, "
+    "cancel_seq = CASE WHEN t.begins THEN 0 ELSE r.cancel_seq END, "
     "cancel_reason = CASE WHEN t.begins THEN '' ELSE r.cancel_reason END, "
     "digest = CASE WHEN t.begins THEN '' WHEN t.digest = '' THEN r.digest ELSE t.digest END"
 )

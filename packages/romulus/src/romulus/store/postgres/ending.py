@@ -82,8 +82,8 @@ async def begin_generation(session: Session, run: int, number: int, new: NewGene
         position = len(copied)
     await session.rows(
         "generation.becomes",
-        "UPDATE romulus.runs SET workflow = $2, version = $3, generation = $4, position = $5, started_at = $6, deadline = NULL, "
-        "digest = '' WHERE key = $1",
+        "UPDATE romulus.runs SET workflow = $2, version = $3, generation = $4, position = $5, started_at = $6, digest = '' "
+        "WHERE key = $1",
         run, workflow, version, number, position, started_at,
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ BEGUN: Final = (
 )
 BECOMES: Final = (
     "UPDATE runs SET workflow = ?2, version = ?3, generation = generation + 1, generation_key = ?4, position = ?5, "
-    "started_at = ?6, deadline = NULL, digest = '' WHERE key = ?1"
+    "started_at = ?6, digest = '' WHERE key = ?1"
 )
 
 
