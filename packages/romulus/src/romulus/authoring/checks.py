@@ -9,12 +9,14 @@ from functools import wraps
 from types import FunctionType
 from typing import Any, TypeVar, cast, get_origin
 
-from romulus.core.children import RESERVED
+from romulus.core.children import RESERVED, may_choose
 from romulus.core.commands import OperationSpec, StepSpec, WorkflowSpec
 from romulus.core.duration import Duration, InvalidSetting, micros
 from romulus.core.errors import DefinitionError
 from romulus.core.pools import DEFAULT_POOL
 from romulus.core.text import InvalidText, check_text
+
+from .place import here
 
 F = TypeVar("F", bound=Callable[..., Any])
 W = TypeVar("W")
@@ -101,10 +103,18 @@ def check_correlation_id(value: object, field: str) -> str:
 
 
 def check_run_id(value: object) -> str:
-    """Return *value* if a start may choose it as its run's ID."""
+    """Return *value* if a start from here may choose it as its run's ID."""
     run_id = check_id(value, "run ID")
-    if RESERVED in run_id:
+    if RESERVED not in run_id:
+        return run_id
+    parent = here()
+    if parent is None:
         raise InvalidText(f"run ID {run_id!r} has a {RESERVED!r}: such IDs are made for children and forks; use another character")
+    if not may_choose(parent.info.id, run_id):
+        raise InvalidText(
+            f"run ID {run_id!r} has a {RESERVED!r}: such IDs are made for children and forks; use another character, or let the ID go on "
+            f'after the run\'s own: f"{{romulus.current_run().id}}-…", with a separator and no other {RESERVED!r}'
+        )
     return run_id
 
 

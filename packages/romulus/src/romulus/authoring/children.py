@@ -12,7 +12,7 @@ from romulus.core.errors import TooDeep, WrongColour
 from romulus.core.instance import Instance
 from romulus.core.text import check_text
 
-from .checks import check_workflow
+from .checks import check_run_id, check_workflow
 from .place import workflow_code
 
 if TYPE_CHECKING:
@@ -80,11 +80,13 @@ def child_call(instance: Instance, workflow: AnyWorkflow[..., Any], args: tuple[
     """Return the child that *instance*'s code asks for, checked.
 
     Raises:
-        TooDeep, TypeError, SerializationError. DefinitionError: it is no workflow.
+        TooDeep, TypeError, SerializationError. DefinitionError: it is no workflow. InvalidText: its ID is another run's to give.
     """
     spec, options = check_workflow(workflow).spec, workflow.start_options
     if instance.info.depth >= DEPTH_MAX:
         raise TooDeep(instance.info.id, DEPTH_MAX)
+    if options.id is not None:
+        check_run_id(options.id)  # again: another run's code may have given it
     return ChildCall(
         spec.name, workflow.version, spec.arguments.dump(args, kwargs), spec.value, options.id, options.parent_close,
         spec.timeout if options.timeout is None else options.timeout, options.priority, options.delay, options.start_at,

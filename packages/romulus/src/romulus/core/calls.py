@@ -8,7 +8,7 @@ from collections.abc import Coroutine, Generator
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
-from .children import ChildState
+from .children import ChildState, chosen_before
 from .commands import CancelChild, ChildCall, Command, Detail, OperationCall, OperationSpec, StepCall, StepSpec, WaitCall
 from .digests import command_digest
 from .record import Kind
@@ -148,8 +148,10 @@ class ChildAwaited(Call):
 
     def _command(self, instance: Instance) -> Command:
         call = self.call
-        chosen = "" if call.id is None else f"{len(call.id)} {call.id}"
-        return made(instance, self.kind, call.workflow, chosen.encode() + b" " + call.arguments, call)
+        if call.id is not None:
+            before = chosen_before(instance.info.id, call.id)
+            call.copied = [command_digest(instance.seed, self.kind, call.workflow, _described(call, each)) for each in before]
+        return made(instance, self.kind, call.workflow, _described(call, call.id), call)
 
     def _label(self) -> str:
         return f"workflow {self.call.workflow!r}"
@@ -182,6 +184,11 @@ class CancelAwaited(Call):
 
     def _label(self) -> str:
         return "cancel of a child"
+
+
+def _described(call: ChildCall, run_id: str | None) -> bytes:
+    chosen = "" if run_id is None else f"{len(run_id)} {run_id}"
+    return chosen.encode() + b" " + call.arguments
 
 
 def made(instance: Instance, kind: Kind, name: str, arguments: bytes, detail: Detail, future: Any = None) -> Command:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .instance import Instance
 
 DEPTH_MAX: Final = 50  # parents above a run
-RESERVED: Final = "~"  # in run IDs that the engine makes: of children and of forks; no chosen ID has it
+RESERVED: Final = "~"  # in run IDs that the engine makes: of children and of forks; a chosen ID has it only within its parent's
 _ROOT_CHARS = 150  # of the parent's ID that a child's begins with
 _RANDOM_CHARS = 16
 
@@ -70,3 +70,25 @@ def child_id(parent_id: str, seed: bytes, seq: int) -> str:
     """Return an ID that no other child of this root gets, in the namespace that no chosen ID is in."""
     root = parent_id.partition(RESERVED)[0][:_ROOT_CHARS]
     return f"{root}{RESERVED}{derive(seed, 'child', seq).hex()[:_RANDOM_CHARS]}"
+
+
+def may_choose(parent_id: str, run_id: str) -> bool:
+    """Return whether code of *parent_id* may give a child the ID *run_id*, which has a "~": its own, and then what no made ID has there."""
+    rest = run_id.removeprefix(parent_id)
+    return run_id.startswith(parent_id) and rest != "" and not rest[0].isalnum() and RESERVED not in rest
+
+
+def chosen_before(run_id: str, chosen: str) -> list[str]:
+    """Return the IDs that *chosen*, which the code made of *run_id*, had in the runs that this one was forked from."""
+    found, rest = list[str](), chosen.removeprefix(run_id)
+    root, _, number = run_id.rpartition(RESERVED)
+    while rest != chosen and root and number.isdecimal():
+        found.append(root + rest)
+        root, _, number = root.rpartition(RESERVED)
+    return found
+
+
+def is_made(run_id: str) -> bool:
+    """Return whether the engine made *run_id*: what follows its last "~" is a hexadecimal number, or the number of a fork."""
+    root, reserved, number = run_id.rpartition(RESERVED)
+    return bool(root and reserved) and number.isalnum()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
@@ -125,6 +125,7 @@ class ChildCall:
     delay: int | None = None  # µs
     start_at: int | None = None  # store µs
     attributes: str = "{}"
+    copied: Sequence[bytes] = ()  # digests that it may have in a journal copied by a fork
     run_id: str = ""  # once the record says it was started, for a handle
     outcome: Settled | None = None  # of a child started for a handle: where its outcome goes
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from .children import RESERVED
+from .children import is_made
 from .errors import IllegalTransition
 from .machine import TABLE, TERMINAL, Change, RunStatus, after, next_fence
-from .record import Entry, Generation, Kind, Run, StartedChild
+from .record import Entry, Generation, HoldKind, Kind, Run, StartedChild
 from .seeds import Seeds
 from .transition import CopyFrom, NewGeneration, NewRun, Next
 
@@ -32,7 +32,7 @@ def request_cancel(run: Run, reason: str, now: int) -> Next | None:
     """Return the run with one more cancel request; None: it has ended, there is nothing to cancel.
 
     A run no code has run for ends cancelled at once; any other delivers the request to its code, a held one by
-    becoming claimable again.
+    becoming claimable again: it keeps the reason, so that it is not held once more (see `ends_cancelled`).
     """
     if run.status in TERMINAL:
         return None
@@ -42,7 +42,18 @@ def request_cancel(run: Run, reason: str, now: int) -> Next | None:
     asked = replace(run, status=status, cancel_seq=run.cancel_seq + 1, cancel_reason=reason, updated_at=now)
     if run.status is RunStatus.RUNNING:
         return Next(asked)  # its owner delivers it
-    return Next(_let_go(asked, now) if run.status is RunStatus.HELD else replace(asked, wake_at=now))
+    if run.status is RunStatus.HELD:
+        return Next(replace(_let_go(asked, now), hold_reason=run.hold_reason))
+    return Next(replace(asked, wake_at=now))
+
+
+def ends_cancelled(run: Run, kind: HoldKind, *, unsettled: bool) -> bool:
+    """Return whether a claimed run that is to be held ends cancelled instead: a person has cancelled it in a hold, and its code cannot clean up.
+
+    Args:
+        unsettled: its code awaits an operation that may have been sent; a person settles that first.
+    """
+    return bool(run.hold_reason) and kind is not HoldKind.REVIEW and not unsettled
 
 
 def terminate(run: Run, reason: str, now: int) -> Next | None:
@@ -147,9 +158,7 @@ def still_ending(children: Iterable[StartedChild], entries: Iterable[Entry], bel
     return [
         child.run_id
         for child in children
-        if RunStatus(child.status) not in TERMINAL
-        and child.on_close != "abandon"
-        and (child.seq in handles or RESERVED not in child.run_id)
+        if RunStatus(child.status) not in TERMINAL and child.on_close != "abandon" and (child.seq in handles or not is_made(child.run_id))
     ]
 
 
