@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -397,6 +398,92 @@ async def generations(left: int) -> str:
     if left:
         romulus.continue_as_new(generations, left - 1)
     return await handle
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_a_live_child_is_closed_when_its_parent_continues_as_new_whatever_the_workers_have_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, busy: bool
+) -> None:
+    async with world(tmp_path, goes_on, waits) as here:
+        worker = await here.worker()
+        close, taken_over = worker.store.close_children, asyncio.Event()
+
+        async def closed_late(limit: int, decide: Any) -> int:
+            return await close(limit, decide) if taken_over.is_set() else 0
+
+        if busy:
+            monkeypatch.setattr(worker.store, "close_children", closed_late)
+        handle = await here.client.start(goes_on.options(id="p"), 1)
+        if busy:
+            await eventually(lambda: here.rows("SELECT count(*) FROM journal WHERE kind = 'started'") == [(2,)])
+            taken_over.set()
+
+        assert await handle.result() == "cancelled"
+        assert (await here.client.get("kept").describe()).status == "cancelled"
+
+
+@romulus.workflow
+async def goes_on(left: int) -> str:
+    handle = await romulus.start(waits.options(id="kept"), "never")
+    if left:
+        romulus.continue_as_new(goes_on, left - 1)
+    try:
+        return await handle
+    except romulus.ChildFailed as error:
+        return error.status
+
+
+async def test_a_child_that_its_parent_had_cancelled_and_a_person_has_retried_ends_with_its_parent(tmp_path: Path) -> None:
+    @romulus.workflow
+    async def parent() -> None:
+        handle = await romulus.start(waits.options(id="c"), "never")
+        await handle.cancel("not needed")
+        with contextlib.suppress(romulus.ChildFailed):
+            await handle
+        await romulus.wait_for_event("end")
+
+    async with world(tmp_path, parent) as here:
+        await here.worker(cache_max=0)
+        handle = await here.client.start(parent)
+        child = here.client.get("c")
+        await child_is(here, "c", "cancelled")
+        await eventually(lambda: here.rows("SELECT name FROM waits") == [("end",)])
+        await child.retry()
+        await child_is(here, "c", "waiting")
+        await handle.cancel("enough")
+
+        await child_is(here, "c", "cancelled")
+        assert (await child.describe()).cancel_reason == "its parent has ended"
+
+
+async def test_a_child_that_a_person_has_retried_lives_on_though_its_parent_is_rebuilt(tmp_path: Path) -> None:
+    Fuse.broken, Fuse.calls = True, []
+
+    @romulus.workflow
+    async def child() -> str:
+        await fused("begun")
+        return await waits("go")
+
+    @romulus.workflow
+    async def parent() -> str:
+        with contextlib.suppress(romulus.ChildFailed):
+            await child.options(id="c")()
+        await romulus.wait_for_event("look")
+        await romulus.wait_for_event("end")
+        return "ended"
+
+    async with world(tmp_path, parent, child, steps=[fused]) as here:
+        await here.worker(cache_max=0)
+        handle = await here.client.start(parent)
+        await child_is(here, "c", "failed")
+        Fuse.broken = False
+        await here.client.get("c").retry()
+        await child_is(here, "c", "waiting")
+        await handle.send_event("look")  # rebuilt with a child that lives and that it does not await
+        await eventually(lambda: ("end",) in here.rows("SELECT name FROM waits"))
+        await eventually(lambda: here.rows("SELECT count(*) FROM to_close") == [(0,)])
+
+        assert (await here.client.get("c").describe()).cancel_requests == 0
 
 
 async def test_a_retried_parent_goes_on_with_the_children_it_had_started(tmp_path: Path) -> None:

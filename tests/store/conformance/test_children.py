@@ -8,6 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pytest
+
 from romulus.core.machine import Change, RunStatus
 from romulus.core.operations import NewIntent
 from romulus.core.record import Message, Record, Run, Taken
@@ -264,6 +266,68 @@ async def test_one_child_can_be_asked_to_end_before_its_parent_has(store: Store,
     await store.apply([ended(record, parent=True)])
     assert await store.close_children(10, ASK) == 2
     assert (await row(store, "r1~1")).status == RunStatus.TERMINATED
+
+
+@pytest.mark.parametrize(("policy", "status"), [("cancel", RunStatus.CANCELLED), ("terminate", RunStatus.TERMINATED)])
+async def test_a_child_that_was_closed_and_that_a_person_has_retried_is_closed_with_its_parent(
+    store: Store, host: MovableHost, policy: str, status: RunStatus
+) -> None:
+    record = await parent_of(store, host, child(1, on_close=policy))
+    await store.apply([advance(record, closing=[CloseChild(1, policy)])])
+    assert await store.close_children(10, ASK) == 1
+    found = await store.record("default", "r1~1")
+    assert found is not None
+    assert found.run.status is status
+    await store.change("default", "r1~1", lambda run, _, now: retry(run, found.generation, Prefix(0), b"seed" * 4, now))
+    assert [each.on_close for each in await store.children(record.generation.key)] == [{"cancel": "closed", "terminate": "stopped"}[policy]]
+    await store.apply([ended(await again(store, record), parent=True)])
+
+    assert await store.close_children(10, ASK) == 1
+    assert await store.close_children(10, ASK) == 0
+    assert (await row(store, "r1~1")).status is status
+
+
+@pytest.mark.parametrize("closed_first", [True, False])
+async def test_a_child_taken_over_while_it_lives_was_closed_with_its_generation_however_soon_that_is_carried_out(
+    store: Store, host: MovableHost, *, closed_first: bool
+) -> None:
+    kinds = {1: "cancel", 2: "terminate", 3: "abandon"}
+    record = await parent_of(store, host, *(child(seq, f"c{seq}", kind) for seq, kind in kinds.items()))
+    running = [await claimed_child(store, "c1")]  # it has code that cleans up
+    await store.apply([continued(record, NewGeneration("order", "1", b"{}", b"i" * 16, '[[0,"bb"]]'))])
+    (second,) = (await claim(store)).records
+    keys = [(await row(store, f"c{seq}")).key for seq in kinds]
+    if closed_first:
+        assert await store.close_children(10, ASK) == 2
+    await store.apply([advance(second, attaches=[Attach(seq, key, "abandon") for seq, key in enumerate(keys, 5)], parent=True)])
+    while await store.close_children(10, ASK):
+        pass
+
+    first, second_child, third = [await row(store, f"c{seq}") for seq in kinds]
+    assert (first.key, first.status, first.cancel_seq, first.cancel_reason) == (
+        running[0].run.key, RunStatus.RUNNING, 1, "its parent has ended",
+    )  # fmt: skip
+    assert second_child.status is RunStatus.TERMINATED
+    assert (third.status, third.cancel_seq) == (RunStatus.RUNNING, 0)
+    assert [(each.seq, each.run_id) for each in await store.children((await again(store, second)).generation.key)] == [
+        (5, "c1"), (6, "c2"), (7, "c3"),
+    ]  # fmt: skip
+
+
+async def test_a_child_retried_after_its_generation_was_closed_lives_on_with_the_one_that_takes_it_over(
+    store: Store, host: MovableHost
+) -> None:
+    record = await parent_of(store, host, child(1, "kept"))
+    await store.apply([continued(record, NewGeneration("order", "1", b"{}", b"i" * 16, '[[0,"bb"]]'))])
+    (second,) = (await claim(store)).records
+    assert await store.close_children(10, ASK) == 1
+    found = await store.record("default", "kept")
+    assert found is not None
+    await store.change("default", "kept", lambda run, _, now: retry(run, found.generation, Prefix(0), b"seed" * 4, now))
+    await store.apply([advance(second, attaches=[Attach(4, found.run.key, "cancel")], parent=True)])
+
+    assert await store.close_children(10, ASK) == 0
+    assert (await row(store, "kept")).status is RunStatus.PENDING
 
 
 async def failed_child(store: Store, host: MovableHost, operations: Sequence[NewIntent] = ()) -> tuple[Record, Run]:

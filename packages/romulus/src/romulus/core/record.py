@@ -192,7 +192,7 @@ class StartedChild(NamedTuple):
     seq: int
     run_id: str
     status: str
-    on_close: str  # cancel | terminate | abandon | closed (it was asked to end)
+    on_close: str  # cancel | terminate | abandon; once it was asked to end so: closed | stopped
 
 
 class Doubt(NamedTuple):

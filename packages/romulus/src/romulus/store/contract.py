@@ -400,7 +400,8 @@ class Store(Protocol):
         """Carry out queued requests at up to *limit* children; return how many there were: as many as *limit* if more may be left.
 
         A generation that ended with `Transition.parent`, or by `change`, has its live children closed as each was started to be
-        (`NewChild.on_close`), but for those to abandon. One asked to "retry" has ended, and its parent is still in the generation that
+        (`NewChild.on_close`), but for those to abandon: also one that the next generation has taken over before, and one that was asked
+        earlier and that a person has retried since. One asked to "retry" has ended, and its parent is still in the generation that
         asked; where *decide* leaves it as it is, the parent is told how it ended. *decide* says what each row becomes, as for `change`.
         """
         ...

@@ -37,7 +37,7 @@ class RunDriver:
         "_later", "_patches", "armed", "aside", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues",
         "engine", "gone", "grace_due", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent",
         "pool_fences", "pooled", "pools", "queue", "queued", "reservations", "reserved", "rows", "run", "sealed", "starting", "taken_up",
-        "timeout", "timer", "unpooled", "unstarted", "unsure", "waiting_slot", "waits", "warned",
+        "timeout", "timer", "told", "unpooled", "unstarted", "unsure", "waiting_slot", "waits", "warned",
     )
     # fmt: on
 
@@ -61,6 +61,7 @@ class RunDriver:
         self.pool_fences: dict[int, int] = {}  # by seq: of the attempt before
         self.pools = False  # the generation has had attempts in pools
         self.children: set[int] = set()  # seqs: started, their outcome not recorded yet
+        self.told: set[int] = set()  # seqs of children whose outcome was replayed: one that lives, a person has retried
         self.messages: set[int] = set()  # keys read in this claim: none is delivered twice
         self.more = False  # the inbox may hold more than was read
         self.parent = False  # the generation has started children
@@ -144,6 +145,8 @@ class RunDriver:
             self.cancelled_at(entry.at)
         elif entry.kind == Kind.OPERATION:
             self.settled_at(entry.at)
+        elif entry.kind == Kind.CHILD:
+            self.told.add(entry.seq)
 
     def cancelled_at(self, at: int) -> None:
         """Give the code from now on the time it has to clean up."""

@@ -79,7 +79,7 @@ def take_up(driver: RunDriver, draft: Draft, record: Record) -> None:
             driver.children.add(child.seq)
             if command.kind == Kind.STARTED:
                 driver.queue.append(MessageIn(Message(0, About.STARTED, child.seq, False, b"", child.run_id)))
-        elif RunStatus(child.status) not in TERMINAL and child.on_close in ("cancel", "terminate"):
+        elif child.seq not in driver.told and RunStatus(child.status) not in TERMINAL and child.on_close in ("cancel", "terminate"):
             draft.ask(CloseChild(child.seq, child.on_close, GIVEN_UP))
     for command in list(driver.instance.open.values()):  # started by the generation whose journal this one began with
         if command.kind == Kind.CHILD and cast("ChildCall", command.detail).run_id and command.seq not in driver.children:

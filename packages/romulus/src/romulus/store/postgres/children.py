@@ -57,6 +57,16 @@ TELL: Final[LiteralString] = (
     "INSERT INTO romulus.inbox (run, child, about, seq, failed, body, info) SELECT c.parent, c.child, 'child', 0, $2::boolean, $3::bytea, "
     "$4::text FROM romulus.children c JOIN romulus.runs p ON p.key = c.parent WHERE c.child = $1 AND p.finished_at IS NULL RETURNING run"
 )
+# Which live children the end of their generation asks, and for what. One that was cancelled before is asked again if it was retried.
+TO_ASK: Final[LiteralString] = "(c.on_close IN ('cancel', 'terminate', 'stopped') OR (c.on_close = 'closed' AND r.cancel_seq = 0))"
+HOW: Final[LiteralString] = "CASE c.on_close WHEN 'closed' THEN 'cancel' WHEN 'stopped' THEN 'terminate' ELSE c.on_close END"
+# A child taken over before the end of its generation was carried out at it is asked all the same.
+ASK_TAKEN_OVER: Final[LiteralString] = (
+    f"INSERT INTO romulus.to_close (parent, generation, seq, how, reason) SELECT c.parent, $2, x.seq, {HOW}, '' "
+    "FROM unnest($3::bigint[], $4::integer[]) x (child, seq) JOIN romulus.children c ON c.child = x.child AND c.parent = $1 "
+    "AND c.generation <> $2 JOIN romulus.runs r ON r.key = c.child AND r.finished_at IS NULL "
+    f"WHERE {TO_ASK} AND c.generation IN (SELECT q.generation FROM romulus.to_close q WHERE q.parent = $1 AND q.seq IS NULL)"
+)
 ASK: Final[LiteralString] = (
     "INSERT INTO romulus.to_close (parent, generation, seq, how, reason) "
     "SELECT * FROM unnest($1::bigint[], $2::integer[], $3::integer[], $4::text[], $5::text[])"
@@ -69,16 +79,16 @@ REQUESTS: Final[LiteralString] = (
     f"SELECT key FROM romulus.to_close WHERE key >= {lowest('to_close', '$2', '$3', '$4')} ORDER BY key LIMIT $1"
 )
 ASKED: Final[LiteralString] = (
-    "SELECT q.key, q.seq IS NULL, c.child, r.namespace, r.id, coalesce(q.how, c.on_close), coalesce(q.reason, '') FROM romulus.to_close q "
+    f"SELECT q.key, q.seq IS NULL, c.child, r.namespace, r.id, coalesce(q.how, {HOW}), coalesce(q.reason, '') FROM romulus.to_close q "
     "JOIN romulus.children c ON c.parent = q.parent AND c.generation = q.generation AND (q.seq IS NULL OR c.seq = q.seq) "
     "JOIN romulus.runs r ON r.key = c.child AND (r.finished_at IS NULL OR (q.how = 'retry' AND EXISTS "
     "(SELECT 1 FROM romulus.runs p WHERE p.key = c.parent AND p.generation = c.generation AND p.finished_at IS NULL))) "
-    "WHERE q.key = ANY($1::bigint[]) AND (q.seq IS NOT NULL OR c.on_close IN ('cancel', 'terminate')) ORDER BY q.key, c.seq LIMIT $2"
+    f"WHERE q.key = ANY($1::bigint[]) AND (q.seq IS NOT NULL OR {TO_ASK}) ORDER BY q.key, c.seq LIMIT $2"
 )
-# Asked to end as it is to end with its parent: nothing is left to ask of it then.
+# Asked to end as it is to end with its parent: nothing is left to ask of it then, unless a person retries it.
 CLOSED: Final[LiteralString] = (
-    "UPDATE romulus.children c SET on_close = 'closed' FROM unnest($1::bigint[], $2::text[]) x (child, how) "
-    "WHERE c.child = x.child AND c.on_close = x.how"
+    "UPDATE romulus.children c SET on_close = CASE c.on_close WHEN 'terminate' THEN 'stopped' ELSE 'closed' END "
+    "FROM unnest($1::bigint[], $2::text[]) x (child, how) WHERE c.child = x.child AND c.on_close = x.how"
 )
 # A child and its parent that end at once do not see each other: the one tells, the other forgets what it was told before.
 UNREAD: Final[LiteralString] = (
@@ -154,6 +164,9 @@ async def write_family(session: Session, transitions: Sequence[Transition]) -> N
     if wanted:
         await _start(session, wanted)
     for t in transitions:
+        if t.attaches:
+            taken_over = [[each.key for each in t.attaches], [each.seq for each in t.attaches]]
+            await session.rows("children.ask_taken_over", ASK_TAKEN_OVER, *generation_parts(t.generation), *taken_over)
         for attach in t.attaches:
             await _attach(session, t, attach)
     asked = [(*generation_parts(t.generation), c.seq, c.how, c.reason) for t in transitions for c in t.closing]

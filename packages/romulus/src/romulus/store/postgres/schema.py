@@ -86,7 +86,7 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     """CREATE TABLE romulus.wakes (
         key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run bigint NOT NULL, queued_by bigint NOT NULL DEFAULT romulus.xid())""",
     "CREATE INDEX wakes_queued ON romulus.wakes (queued_by)",
-    # A child belongs to the generation that started it; `on_close` is cancel, terminate, abandon or, once it was asked to end, closed.
+    # A child belongs to the generation that started it; `on_close` is cancel, terminate, abandon or, once asked to end, closed or stopped.
     """CREATE TABLE romulus.children (
         child bigint NOT NULL PRIMARY KEY, parent bigint NOT NULL, generation integer NOT NULL, seq integer NOT NULL,
         on_close text NOT NULL)""",

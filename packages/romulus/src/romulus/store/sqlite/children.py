@@ -1,10 +1,11 @@
 """Children: created by their parent's transition, told of in its inbox when they end, closed when it ends before them."""
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, LiteralString, NamedTuple
 
 from romulus.core.machine import RunStatus
 from romulus.core.record import About, StartedChild
@@ -43,7 +44,17 @@ ENDED_ALREADY: Final = (
 )
 CLOSE_ALL: Final = (
     "INSERT INTO to_close (generation) SELECT t.value FROM json_each(?) t WHERE EXISTS "
-    "(SELECT 1 FROM children c WHERE c.generation = t.value AND c.on_close IN ('cancel', 'terminate'))"
+    "(SELECT 1 FROM children c WHERE c.generation = t.value AND c.on_close <> 'abandon')"
+)
+# Which live children the end of their generation asks, and for what. One that was cancelled before is asked again if it was retried.
+TO_ASK: Final[LiteralString] = "(c.on_close IN ('cancel', 'terminate', 'stopped') OR (c.on_close = 'closed' AND r.cancel_seq = 0))"
+HOW: Final[LiteralString] = "CASE c.on_close WHEN 'closed' THEN 'cancel' WHEN 'stopped' THEN 'terminate' ELSE c.on_close END"
+# A child taken over before the end of its generation was carried out at it is asked all the same.
+ASK_TAKEN_OVER: Final[LiteralString] = (
+    f"INSERT INTO to_close (generation, seq, how, reason) SELECT ?1, t.value ->> 1, {HOW}, '' FROM json_each(?2) t "
+    "CROSS JOIN children c ON c.child = t.value ->> 0 AND c.parent = ?3 AND c.generation <> ?1 "
+    f"CROSS JOIN runs r ON r.key = c.child AND r.finished_at IS NULL WHERE {TO_ASK} "
+    "AND c.generation IN (SELECT q.generation FROM to_close q WHERE q.seq IS NULL)"
 )
 CLOSE_ONE: Final = Bulk("children.close", "INSERT INTO to_close (generation, seq, how, reason) ", 4)
 FORGET_INBOX: Final = "DELETE FROM inbox WHERE run IN (SELECT value FROM json_each(?))"
@@ -51,16 +62,17 @@ LISTED: Final = gathered(
     "t.seq, r.id, r.status, t.on_close", "FROM (SELECT * FROM children WHERE generation = ? ORDER BY seq) t JOIN runs r ON r.key = t.child"
 )
 # What is to be done at children, oldest request first. One is retried while its parent is in the generation that asked for it.
-ASKED: Final = (
-    "SELECT q.key, q.seq IS NULL, c.child, r.namespace, r.id, coalesce(q.how, c.on_close), coalesce(q.reason, '') FROM to_close q "
+ASKED: Final[LiteralString] = (
+    f"SELECT q.key, q.seq IS NULL, c.child, r.namespace, r.id, coalesce(q.how, {HOW}), coalesce(q.reason, '') FROM to_close q "
     "CROSS JOIN children c ON c.generation = q.generation AND (q.seq IS NULL OR c.seq = q.seq) "
     "CROSS JOIN runs r ON r.key = c.child AND (r.finished_at IS NULL OR (q.how = 'retry' AND EXISTS "
     "(SELECT 1 FROM runs p WHERE p.key = c.parent AND p.generation_key = c.generation AND p.finished_at IS NULL))) "
-    "WHERE (q.seq IS NOT NULL OR c.on_close IN ('cancel', 'terminate')) ORDER BY q.key LIMIT ?"
+    f"WHERE (q.seq IS NOT NULL OR {TO_ASK}) ORDER BY q.key LIMIT ?"
 )
-# Asked to end as it is to end with its parent: nothing is left to ask of it then.
+# Asked to end as it is to end with its parent: nothing is left to ask of it then, unless a person retries it.
 CLOSED: Final = (
-    "UPDATE children SET on_close = 'closed' FROM json_each(?) t WHERE children.child = t.value ->> 0 AND children.on_close = t.value ->> 1"
+    "UPDATE children SET on_close = CASE on_close WHEN 'terminate' THEN 'stopped' ELSE 'closed' END FROM json_each(?) t "
+    "WHERE children.child = t.value ->> 0 AND children.on_close = t.value ->> 1"
 )
 
 
@@ -91,6 +103,9 @@ def start_children(session: Session, transitions: Sequence[Transition], now: int
 def attach_children(session: Session, transitions: Sequence[Transition]) -> None:
     """Give children of earlier generations to those of *transitions*, after all that ends with the same commit has ended."""
     for t in transitions:
+        if t.attaches:
+            taken_over = json.dumps([(attach.key, attach.seq) for attach in t.attaches])
+            session.run("children.ask_taken_over", ASK_TAKEN_OVER, (t.generation, taken_over, t.run))
         for attach in t.attaches:
             session.run("children.attach", ATTACH, (attach.key, t.run, t.generation, attach.seq, attach.on_close))
             if not attach.again:

@@ -62,7 +62,7 @@ TABLES: Final[tuple[LiteralString, ...]] = (
     "CREATE INDEX events_unmatched ON events (namespace, name, correlation_id, arrival) WHERE state = 'unmatched'",
     # An event that lost against a run's deadline: no later wait of that run is offered it, unless it asks.
     "CREATE TABLE late (event INTEGER NOT NULL, run INTEGER NOT NULL, PRIMARY KEY (event, run)) STRICT, WITHOUT ROWID",
-    # A child belongs to the generation that started it; `on_close` is cancel, terminate, abandon or, once it was asked to end, closed.
+    # A child belongs to the generation that started it; `on_close` is cancel, terminate, abandon or, once asked to end, closed or stopped.
     """CREATE TABLE children (
         child INTEGER PRIMARY KEY, parent INTEGER NOT NULL, generation INTEGER NOT NULL, seq INTEGER NOT NULL,
         on_close TEXT NOT NULL) STRICT""",
