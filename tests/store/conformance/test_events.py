@@ -316,6 +316,28 @@ async def test_a_shared_event_that_one_run_consumed_does_not_go_back_when_anothe
     assert deposits(await matched(store, await waiting(store, host, run_id="r3"))) == [None]
 
 
+@pytest.mark.parametrize("order", [[1, 2, 3, 4], [4, 3, 2, 1], [2, 4, 1, 3]])
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_shared_event_that_some_took_as_bad_and_some_consumed_is_consumed_by_the_first_of_these(
+    store: Store, host: MovableHost, order: list[int], together: bool
+) -> None:
+    await start(store, *(f"r{n}" for n in range(1, 5)))
+    await register(store, host)
+    records = {record.run.id: record for record in (await claim(store, limit=4)).records}
+    await store.apply([advance(record, opens=[wait(shared=True)]) for record in records.values()])
+    await store.send([event("e1")])
+    await store.match(100)
+    held = [await again(store, records[f"r{n}"]) for n in order]
+
+    how = {"r1": Closing.BAD, "r2": Closing.CONSUMED, "r3": Closing.BAD, "r4": Closing.CONSUMED}
+    made = [advance(each, entry(0), closes=[close(1, how[each.run.id], arrival(each))]) for each in held]
+    for batch in [made] if together else [[each] for each in made]:
+        await store.apply(batch)
+
+    (stored,) = (await store.events("default", None, None, 10)).items
+    assert (stored.state, stored.run_id) == ("consumed", "r2")
+
+
 async def test_an_event_that_a_withdrawn_wait_gave_back_is_nobodys_and_is_offered_to_the_same_run_again(
     store: Store, host: MovableHost
 ) -> None:

@@ -51,6 +51,26 @@ async def test_a_consumed_event_goes_a_matched_one_stays(store: Store, host: Mov
     assert deposits(await again(store, record)) == ["matched"]
 
 
+@pytest.mark.parametrize("how", [Closing.CONSUMED, Closing.BAD])
+async def test_a_shared_event_stays_while_any_wait_holds_it_whatever_others_did_with_it(
+    store: Store, host: MovableHost, how: Closing
+) -> None:
+    first, second = [await claimed(store, host, f"r{n}", f"w{n}") for n in (1, 2)]
+    await store.apply([advance(first, opens=[wait(1, shared=True)]), advance(second, opens=[wait(1, shared=True)])])
+    await store.send([event("shared")])
+    await store.match(100)
+    first, second = await again(store, first), await again(store, second)
+    held = second.waits[0].deposit
+    assert held is not None
+    await store.apply([advance(first, entry(0), closes=[close(1, how, held.event)])])
+    host.advance(KEPT + SECOND)
+
+    assert await store.expire_events(KEPT, 100) == 0
+    assert deposits(await again(store, second)) == ["shared"]
+    await store.apply([advance(second, entry(0), closes=[close(1, Closing.CONSUMED, held.event)])])
+    assert await store.expire_events(KEPT, 100) == 1
+
+
 async def test_an_event_that_came_too_late_stays_too_late_while_others_are_deleted(store: Store, host: MovableHost) -> None:
     await store.send([event("e1", name="other")])
     host.advance(KEPT)

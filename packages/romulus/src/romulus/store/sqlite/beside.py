@@ -1,10 +1,11 @@
 """What a transition writes beside the run row and the journal: attempts, waits, and a generation's end and successor."""
 
+# ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, LiteralString
 
 from romulus.core.machine import TERMINAL, Change
 from romulus.core.transition import Closing, Transition
@@ -49,6 +50,17 @@ ATTRIBUTES: Final = Bulk(
 SETTLED: Final = (
     "DELETE FROM attempts WHERE (generation, seq) IN (SELECT a.generation, a.seq FROM json_each(?) t "
     "CROSS JOIN attempts a ON a.generation = t.value ->> 0 AND a.seq = t.value ->> 1)"
+)
+# Of the runs that a shared event was dealt with by, the first is named: of those that consumed it, if any did.
+BY: Final[LiteralString] = (
+    "(SELECT value ->> 2 AS event, min(value ->> 0) AS run FROM json_each(?) GROUP BY value ->> 2) t WHERE events.arrival = t.event"
+)
+CONSUMED: Final[LiteralString] = (
+    f"UPDATE events SET state = 'consumed', run = CASE events.state WHEN 'consumed' THEN min(events.run, t.run) ELSE t.run END FROM {BY}"
+)
+BAD: Final[LiteralString] = (
+    "UPDATE events SET state = 'bad', run = CASE events.state WHEN 'bad' THEN min(events.run, t.run) ELSE t.run END "
+    f"FROM {BY} AND events.state <> 'consumed'"
 )
 # A parked run whose event or message came, and whose wake its owner took, while the park was under way would sleep on it.
 READY: Final = (
@@ -121,11 +133,7 @@ def _consume(session: Session, waits: Sequence[tuple[int, int, int | None]]) -> 
         "ON w.run = t.value ->> 0 AND w.seq = t.value ->> 1 WHERE w.event = t.value ->> 2)",
         given,
     )
-    session.run(
-        "apply.consumed",
-        "UPDATE events SET state = 'consumed', run = t.value ->> 0 FROM json_each(?) t WHERE events.arrival = t.value ->> 2",
-        given,
-    )
+    session.run("apply.consumed", CONSUMED, given)
     return closed == len(waits)
 
 
@@ -145,11 +153,7 @@ def _take_off(session: Session, waits: Sequence[tuple[int, int, int | None]]) ->
         "AND waits.event = t.value ->> 2",
         given,
     )
-    session.run(
-        "apply.bad.event",
-        "UPDATE events SET state = 'bad', run = t.value ->> 0 FROM json_each(?) t WHERE events.arrival = t.value ->> 2",
-        given,
-    )
+    session.run("apply.bad.event", BAD, given)
     return taken == len(waits)
 
 

@@ -18,11 +18,12 @@ BACKLOG: Final = (
     "AND e.correlation_id = t.value ->> 2 AND e.state = 'unmatched' LIMIT ?2))) FROM json_each(?1) t"
 )
 OLDEST: Final = "SELECT received_at FROM events ORDER BY arrival LIMIT 1"
-# Arrival numbers grow with time: what lies before the first event that is kept is the only part that is looked at.
+# Arrival numbers grow with time: what lies before the first event that is kept is the only part that is looked at. What one run has
+# consumed another may still hold: a shared event.
 EXPIRED: Final = (
     "SELECT json_group_array(arrival) FROM (SELECT arrival FROM events WHERE arrival < coalesce((SELECT arrival FROM events "
-    "WHERE received_at >= ?1 ORDER BY arrival LIMIT 1), 9223372036854775807) AND state <> 'matched' AND received_at < ?1 "
-    "ORDER BY arrival LIMIT ?2)"
+    "WHERE received_at >= ?1 ORDER BY arrival LIMIT 1), 9223372036854775807) AND received_at < ?1 "
+    "AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.event = events.arrival) ORDER BY arrival LIMIT ?2)"
 )
 
 
