@@ -62,6 +62,16 @@ async def test_a_renewal_does_not_wait_for_what_the_watchdog_writes(store: Postg
     await asyncio.to_thread(lease.close)
 
 
+async def test_a_short_lease_shortens_the_waits_for_locks_of_connections_that_are_open(store: PostgresStore, host: MovableHost) -> None:
+    async def waits() -> set[str]:
+        shown = await asyncio.gather(*(store._pool.rows("show", "SELECT current_setting('lock_timeout')") for _ in range(6)))
+        return {str(setting) for ((setting,),) in shown}
+
+    assert await waits() == {"1500ms"}
+    (await store.register(worker(host, "w1"), 2 * SECOND)).close()
+    assert await waits() == {"200ms"}
+
+
 async def test_a_statement_that_was_cancelled_makes_nobody_else_wait(store: PostgresStore, database: Database, host: MovableHost) -> None:
     async with proxied(database.server.port) as proxy, opened(database.server.url(database.name, proxy.port) + "?pooler=none", host) as far:
         await far.now()

@@ -9,10 +9,11 @@ import pytest
 from romulus.core.errors import ConfigurationError, StoreUnavailable
 from romulus.host.real import RealHost
 from romulus.store import open_store
-from romulus.store.postgres import driver, place_of
+from romulus.store.postgres import checked, driver, place_of, sql_for
 from romulus.store.urls import without_secrets
 from tests.postgres.kit import opened
 from tests.postgres.server import Database, free_port
+from tests.store.kit import MovableHost
 
 
 @pytest.mark.parametrize(
@@ -98,6 +99,28 @@ async def test_a_server_that_is_too_old_is_named(database: Database, monkeypatch
 async def test_an_option_the_server_does_not_know_is_a_setting_to_correct(database: Database) -> None:
     with pytest.raises(ConfigurationError, match="none of the driver's or the server's"):
         await open_and_close(database.url + "?no_such_option=1")
+
+
+async def test_a_database_in_another_encoding_is_refused_before_anything_is_made(database: Database, host: MovableHost) -> None:
+    database.execute("CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LOCALE 'C'")
+    url = database.server.url("latin")
+    for look in (open_and_close(url), checked(url, host), sql_for(url, host)):
+        with pytest.raises(ConfigurationError, match="the database's encoding is LATIN1.*create one with ENCODING 'UTF8'"):
+            await look
+    database.execute("DROP DATABASE latin")
+
+
+async def test_a_database_that_lets_nobody_in_is_told_of_with_the_remedy(own_database: Database) -> None:
+    own_database.execute("CREATE ROLE outsider LOGIN")
+    own_database.execute(f"REVOKE CONNECT ON DATABASE {own_database.name} FROM PUBLIC")
+    with pytest.raises(ConfigurationError, match="this role may not connect to this database: GRANT CONNECT"):
+        await open_and_close(own_database.url.replace("postgres@", "outsider@"))
+
+    with own_database.server.connect() as other:
+        other.execute("DROP ROLE outsider")
+        other.execute(f"ALTER DATABASE {own_database.name} ALLOW_CONNECTIONS false".encode())
+    with pytest.raises(StoreUnavailable, match="takes no connections now: see its ALLOW_CONNECTIONS"):
+        await open_and_close(own_database.url)
 
 
 @pytest.fixture

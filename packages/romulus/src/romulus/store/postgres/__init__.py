@@ -12,6 +12,7 @@ async def checked(url: str, host: Host) -> str:
     """Return in words how far a database's schema is; nothing is made or changed."""
     pool = Pool(place_of(url), host, 1)
     try:
+        await pool.open()
         return f"{pool.place.shown}: {await check(pool)}"
     finally:
         await pool.close()
@@ -21,6 +22,7 @@ async def sql_for(url: str, host: Host) -> str:
     """Return the SQL that brings a database to this release's schema; nothing is made or changed."""
     pool = Pool(place_of(url), host, 1)
     try:
+        await pool.open()
         return await missing_sql(pool)
     finally:
         await pool.close()

@@ -10,7 +10,7 @@ from typing import Any, Final, LiteralString
 
 import asyncpg
 
-from romulus.core.errors import ConfigurationError
+from romulus.core.errors import ConfigurationError, StoreUnavailable
 
 from .faults import at_connect
 from .place import Place
@@ -19,6 +19,7 @@ CONNECT_S: Final = 10.0
 HEAD_START_S: Final = 1.0  # a host that has said nothing for so long is no longer waited for alone
 COMMAND_S: Final = 10.0  # a statement without an answer for so long has lost its connection
 IDLE_S: Final = 10.0  # a transaction of ours that asks for nothing for so long is undone: its process is frozen, or its machine gone
+LOCK_MS: Final = 1500  # a statement waits for a lock for so long
 SERVER_MIN: Final = 140000
 CONNECT_ERRORS: Final = (
     OSError, EOFError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InternalClientError, asyncpg.InterfaceError,
@@ -36,9 +37,9 @@ LIMITS: Final[LiteralString] = "SELECT set_config('lock_timeout', $1, false), se
 # The same for one transaction, behind a pooler that hands each transaction another session.
 BEGIN: Final[LiteralString] = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 BEGIN_POOLED: Final[LiteralString] = (
-    BEGIN
-    + "; SET LOCAL synchronous_commit = on; SET LOCAL lock_timeout = '1500ms'; SET LOCAL idle_in_transaction_session_timeout = '10s'; "
-    "SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off"
+    BEGIN + "; SET LOCAL synchronous_commit = on; SET LOCAL idle_in_transaction_session_timeout = '10s'; "
+    "SET LOCAL enable_seqscan = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_bitmapscan = off; SET LOCAL jit = off; "
+    "SET LOCAL lock_timeout = "
 )
 
 
@@ -48,10 +49,37 @@ class Link:
 
     connection: Any
     pooled: bool  # each transaction may get another session: nothing may be left in one
+    lock_ms: int  # how long its statements wait for a lock; pooled: each transaction says it
+
+    async def wait_for_locks(self, lock_ms: int) -> None:
+        """Let statements wait for a lock for *lock_ms*, from now on."""
+        if not self.pooled and self.lock_ms != lock_ms:
+            await self.connection.execute(LIMITS, f"{lock_ms}ms", f"{IDLE_S * 1000:.0f}ms")
+            self.lock_ms = lock_ms
+
+
+def begin_sql(pooled: bool, lock_ms: int) -> LiteralString:
+    """Return how a transaction of ours begins."""
+    digits: Any = str(int(lock_ms))
+    return BEGIN_POOLED + digits if pooled else BEGIN
+
+
+async def reconnect(
+    place: Place, *, pooled: bool | None, command_s: float = COMMAND_S, lock_ms: int = LOCK_MS, name: str = "romulus"
+) -> Link:
+    """Open one more connection to a place that was as it has to be: whatever is wrong with it now is waited for.
+
+    Raises:
+        StoreUnavailable: with what to do.
+    """
+    try:
+        return await connect(place, pooled=pooled, command_s=command_s, lock_ms=lock_ms, name=name)
+    except ConfigurationError as error:
+        raise StoreUnavailable(str(error)) from error.__cause__
 
 
 async def connect(
-    place: Place, *, pooled: bool | None = None, command_s: float = COMMAND_S, lock_ms: int = 1500, name: str = "romulus"
+    place: Place, *, pooled: bool | None = None, command_s: float = COMMAND_S, lock_ms: int = LOCK_MS, name: str = "romulus"
 ) -> Link:
     """Open a connection with our settings. *pooled*: as a connection before found out.
 
@@ -114,21 +142,33 @@ def _unwanted(asked: asyncio.Future[Any]) -> None:
 
 async def _prepared(place: Place, connection: Any, pooled: bool | None, command_s: float, lock_ms: int, name: str) -> Link:
     _check_version(place, connection)
+    _check_encoding(place, connection)
     if pooled is None:
         pooled = await _is_pooled(place, connection)
         if pooled:  # again, without the prepared statements that a pooler would send elsewhere
             connection.terminate()
             return await connect(place, pooled=True, command_s=command_s, lock_ms=lock_ms, name=name)
+    link = Link(connection, pooled, 0)
     if not pooled:
         await connection.execute(PINNED)
-        await connection.execute(LIMITS, f"{lock_ms}ms", f"{IDLE_S * 1000:.0f}ms")
-    return Link(connection, pooled)
+        await link.wait_for_locks(lock_ms)
+    return link
 
 
 def _check_version(place: Place, connection: Any) -> None:
     version = connection.get_server_version()
     if version.major * 10000 < SERVER_MIN:
         raise ConfigurationError(f"{place.shown}: the server is PostgreSQL {version.major}, at least {SERVER_MIN // 10000} is needed")
+
+
+def _check_encoding(place: Place, connection: Any) -> None:
+    """Refuse a database that cannot store every text: what it refused later would be a run's or a caller's."""
+    encoding = getattr(connection.get_settings(), "server_encoding", "UTF8")
+    if encoding != "UTF8":
+        raise ConfigurationError(
+            f"{place.shown}: the database's encoding is {encoding}, which cannot store every text: create one with ENCODING 'UTF8' "
+            "(CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0)"
+        )
 
 
 async def _is_pooled(place: Place, connection: Any) -> bool:

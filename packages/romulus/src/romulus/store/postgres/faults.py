@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Final
 
 import asyncpg
@@ -32,17 +33,29 @@ REMEDIES: Final = {
     "42P05": POOLED,
     "26000": POOLED,
 }
-# Errors at connect that a person must fix, whatever the network does.
+# Errors of connecting that a person must fix, whatever the network does.
 CONFIGURED_WRONGLY: Final = {
     "28P01": "the password is wrong",
     "28000": "the server does not let this user in (see its pg_hba.conf)",
+    "42501": "this role may not connect to this database: GRANT CONNECT on it",
     "3D000": "there is no such database: create it",
     "42704": "an option of the URL is none of the driver's or the server's",
     "22023": "an option of the URL has a value the server does not take",
-    "08P01": "what stands between here and the server refuses what is asked at connect: a pooler has to be in transaction or session mode",
     "42P05": POOLED,
     "26000": POOLED,
 }
+# Errors of connecting that end without a change of the request.
+SHUT: Final = {
+    "08P01": "the pooler that stands between lets nobody in now: see its log, and its max_client_conn",
+    "53300": REMEDIES["53300"],
+    "55000": "the database takes no connections now: see its ALLOW_CONNECTIONS",
+}
+# Whatever a pooler refuses has one state. What it would never take is told apart by its words alone.
+POOLER: Final = "08P01"
+NEVER_TAKEN: Final = re.compile(r"unsupported|pooling mode")
+NOT_THIS_WAY: Final = (
+    "what stands between here and the server refuses what is asked at connect: a pooler has to be in transaction or session mode"
+)
 
 
 def is_clash(error: BaseException) -> bool:
@@ -70,14 +83,15 @@ def unavailable(error: BaseException, shown: str) -> StoreUnavailable | None:
 def at_connect(error: BaseException, shown: str) -> StoreError | ConfigurationError:
     """Return what to raise for an error of connecting."""
     told = error.__cause__ if isinstance(error, asyncpg.ConnectionDoesNotExistError) and error.__cause__ is not None else error
-    remedy = CONFIGURED_WRONGLY.get(state_of(told))  # what was said before the connection was closed tells more than that it was
+    state = state_of(told)  # what was said before the connection was closed tells more than that it was
+    remedy = NOT_THIS_WAY if state == POOLER and NEVER_TAKEN.search(str(told)) else CONFIGURED_WRONGLY.get(state)
     if remedy is not None:
-        return ConfigurationError(f"{shown}: {remedy} ({text_of(error)})")
+        return ConfigurationError(f"{shown}: {remedy} ({text_of(told)})")
     if isinstance(error, (asyncpg.ClientConfigurationError, asyncpg.UnsupportedServerFeatureError)):
         return ConfigurationError(f"{shown}: the URL cannot be used ({text_of(error)})")
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched):
         return StoreUnavailable(f"{shown}: no host takes writes now: each that answers is a standby or read-only")
-    return StoreUnavailable(f"{shown}: cannot connect: check host, port and network ({text_of(error)})")
+    return StoreUnavailable(f"{shown}: {SHUT.get(state, 'cannot connect: check host, port and network')} ({text_of(told)})")
 
 
 def state_of(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError as FutureCancelled
 from typing import Any, Final, TypeVar, cast
 
-from romulus.core.errors import ConfigurationError, StoreUnavailable
+from romulus.core.errors import StoreUnavailable
 from romulus.core.ports import Host
 from romulus.core.transition import Transition, Verdict
 
@@ -78,8 +78,6 @@ class PostgresLease:
         except (TimeoutError, FutureCancelled) as error:
             future.cancel()
             raise StoreUnavailable(f"the lease was not renewed within {seconds} s") from error
-        except ConfigurationError as error:
-            raise StoreUnavailable(str(error)) from error
 
 
 async def _pool(place: Place, host: Host, pooled: bool | None) -> Pool:

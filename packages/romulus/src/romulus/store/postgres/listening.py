@@ -11,13 +11,11 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from romulus.core.errors import ConfigurationError, StoreUnavailable
 from romulus.core.ports import Host
 from romulus.store.listeners import Listeners
 
 from .driver import Link, connect
 from .place import Place
-from .pool import DRIVER_ERRORS
 
 log = logging.getLogger("romulus.store")
 
@@ -79,7 +77,7 @@ class Listener:
             except _Swallowed:
                 self._warn("a pooler in transaction mode swallows LISTEN: polling instead, which wakes runs up to a second later")
                 pause = RETRY_POOLED
-            except (StoreUnavailable, ConfigurationError, *DRIVER_ERRORS) as error:
+            except Exception as error:  # noqa: BLE001  whatever it is, it may end
                 self._warn(f"notices are not heard now, polling instead: {error}")
             finally:
                 self.listening = False

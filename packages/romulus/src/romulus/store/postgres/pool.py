@@ -13,7 +13,7 @@ import asyncpg
 from romulus.core.errors import CommitUnknown, StoreUnavailable
 from romulus.core.ports import Host
 
-from .driver import BEGIN, BEGIN_POOLED, COMMAND_S, Link, connect
+from .driver import COMMAND_S, LOCK_MS, Link, begin_sql, connect, reconnect
 from .faults import is_clash, is_lost, text_of, unavailable
 from .place import Place
 from .rows import Row
@@ -34,7 +34,7 @@ class Pool:
         self.place, self.host = place, host
         self.pooled: bool | None = None  # found out by the first connection
         self.losses = 0  # connections that were lost: what was remembered of the server may no longer hold
-        self.lock_ms = 1500  # how long a statement waits for a lock
+        self.lock_ms = LOCK_MS  # how long a statement waits for a lock
         self._idle: deque[Link] = deque()
         self._free = asyncio.Semaphore(size)
         self._closed = False
@@ -42,9 +42,13 @@ class Pool:
 
     # ---- life ------------------------------------------------------------------------------
     async def open(self) -> None:
-        """Open the first connection, so that a place that cannot be used is known now."""
+        """Open the first connection, so that a place that cannot be used is known now.
+
+        Raises:
+            StoreUnavailable, ConfigurationError: with what to do. What goes wrong with a place later is waited for: StoreUnavailable.
+        """
         self._closed = False
-        link = await self._link()
+        link = await connect(self.place, pooled=self.pooled, command_s=COMMAND_S, lock_ms=self.lock_ms)
         self.pooled = link.pooled
         self._idle.append(link)
 
@@ -64,6 +68,7 @@ class Pool:
         async with self._free:
             link = await self._sound()
             try:
+                await link.wait_for_locks(self.lock_ms)
                 yield OwnSession(link.connection, self.host)
             except BaseException as error:
                 await self._back(link, error)
@@ -132,7 +137,7 @@ class Pool:
 
     async def begin(self, session: OwnSession, first: LiteralString = "") -> None:
         """Begin a transaction, with its *first* statement."""
-        begin = BEGIN_POOLED if self.pooled else BEGIN
+        begin = begin_sql(bool(self.pooled), self.lock_ms)
         await session.plain("postgres.begin", f"{begin}; {first}" if first else begin)
 
     async def commit(self, session: OwnSession) -> None:
@@ -170,10 +175,7 @@ class Pool:
             self.losses += 1
         if self._closed:
             raise StoreUnavailable(f"{self.place.shown}: the store is closed")
-        return await self._link()
-
-    async def _link(self) -> Link:
-        return await connect(self.place, pooled=self.pooled, command_s=COMMAND_S, lock_ms=self.lock_ms)
+        return await reconnect(self.place, pooled=self.pooled, lock_ms=self.lock_ms)
 
     async def _back(self, link: Link, error: BaseException) -> None:
         """Give a connection back after an error, with its transaction undone; throw it away if that is not certain."""

@@ -14,7 +14,7 @@ from romulus.core.record import Doubt, Run
 from romulus.core.restoring import FENCE_GAP, Restored, awaited, doubted, why_held
 
 from . import migrate, pools
-from .driver import connect
+from .driver import reconnect
 from .faults import unavailable
 from .operations import ADD_NOTES, FROM, OPERATION, operation_of
 from .place import Place
@@ -70,8 +70,8 @@ HELD: Final[LiteralString] = f"SELECT {RUN} FROM romulus.runs r WHERE r.key = AN
 async def restore(place: Place, host: Host, pooled: bool | None, since: int | None) -> Restored:
     """Begin a new incarnation in one transaction, on a connection of its own; see `Store.restore`."""
     pool = Pool(place, host, 1)
-    pool.pooled = pooled
-    link = await connect(place, pooled=pooled, command_s=COMMAND_S, lock_ms=LOCK_MS, name="romulus restore")
+    pool.pooled, pool.lock_ms = pooled, LOCK_MS
+    link = await reconnect(place, pooled=pooled, command_s=COMMAND_S, lock_ms=LOCK_MS, name="romulus restore")
     session = OwnSession(link.connection, host)
     try:
         await pool.begin(session)
