@@ -24,7 +24,8 @@ from tests.postgres.kit import opened, settled, until
 from tests.postgres.server import USER, Database, free_port
 from tests.postgres.test_crashes import story
 from tests.postgres.test_listening import hearing
-from tests.store.kit import RUNNING, MovableHost, advance, entry, event, new_run, register, request
+from tests.postgres.test_outages import books, said, working
+from tests.store.kit import RUNNING, SECOND, MovableHost, advance, entry, event, new_run, register, request, worker
 
 PGBOUNCER = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 pytestmark = pytest.mark.skipif(PGBOUNCER is None, reason="PgBouncer is not installed: apt-get install pgbouncer")
@@ -50,17 +51,18 @@ unix_socket_dir =
 auth_type = any
 pool_mode = {mode}
 default_pool_size = 5
+max_client_conn = {clients}
 """
 
 
 @contextmanager
-def pooler(server_port: int, mode: str) -> Iterator[int]:
-    """Run PgBouncer before a server and give its port."""
+def pooler(server_port: int, mode: str, clients: int = 100) -> Iterator[int]:
+    """Run PgBouncer before a server, for so many clients at once, and give its port."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="romulus-pgbouncer-") as directory:
         Path(directory).chmod(0o755)
         file, log = Path(directory) / "pgbouncer.ini", Path(directory) / "log"
-        file.write_text(CONFIGURATION.format(server=server_port, port=port, mode=mode))
+        file.write_text(CONFIGURATION.format(server=server_port, port=port, mode=mode, clients=clients))
         with log.open("wb") as output:
             process = subprocess.Popen([str(PGBOUNCER), str(file)], stdout=output, stderr=output, user=USER)
         try:
@@ -109,6 +111,12 @@ async def test_what_a_session_would_keep_is_pinned_in_each_transaction(pooled_ur
         for name, value in pinned.items():
             assert await store._pool.rows("show", "SELECT current_setting($1)", name) == [(value,)]
     database.execute(f"ALTER DATABASE {database.name} RESET ALL")
+
+
+async def test_a_short_lease_shortens_the_waits_for_locks_through_a_pooler(pooled_url: str, host: MovableHost) -> None:
+    async with opened(pooled_url, host) as store:
+        (await store.register(worker(host, "w1"), 2 * SECOND)).close()
+        assert await store._pool.rows("show", "SELECT current_setting('lock_timeout')") == [("200ms",)]
 
 
 async def test_calls_at_once_share_the_poolers_few_sessions(pooled_url: str, host: MovableHost) -> None:
@@ -178,3 +186,29 @@ async def test_a_pooler_that_is_in_another_mode_than_the_url_says_is_told_of_wit
         with pytest.raises((ConfigurationError, StoreUnavailable), match=words):
             await store.run("default", "r1")
         await other.close()
+
+
+async def test_a_pooler_that_has_no_room_for_a_while_is_waited_for(new_database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever it refuses has one state: this is told from what it never takes by its words."""
+    with pooler(new_database.server.port, "transaction", clients=20) as port:
+        url = new_database.server.url(new_database.name, port)
+        async with romulus.AsyncClient(new_database.url) as client, working(url):
+            others = await filled(url)
+            with pytest.raises(StoreUnavailable, match="the pooler that stands between lets nobody in now.*max_client_conn"):
+                async with opened(url):
+                    pass
+            handle = await client.start(books)  # whose step needs one more connection
+            await until(lambda: said(caplog, "the store cannot be reached") == 1)
+            for other in others:
+                other.terminate()
+            assert await handle.result(timeout=20) == 1
+
+
+async def filled(url: str) -> list[Any]:
+    """Return connections that leave no room for another."""
+    found: list[Any] = []
+    while True:
+        try:
+            found.append(await asyncpg.connect(url, statement_cache_size=0))
+        except asyncpg.PostgresError:
+            return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextvars import Context
 from functools import partial
@@ -16,11 +17,13 @@ from romulus.store.contract import BatchRejected, Transaction
 
 from .engine import Engine, Outcome, Work
 from .loader import in_callback
-from .patience import patient
+from .patience import ALWAYS, patient
 
 if TYPE_CHECKING:
     from .draft import Draft
     from .driver import RunDriver
+
+log = logging.getLogger("romulus.worker")
 
 
 class Transactional:
@@ -50,6 +53,10 @@ class Transactional:
                 return
         except asyncio.CancelledError:
             pass  # nobody waits for the outcome any more
+        except Exception:
+            log.exception("transactional step %r of run %r could not be ended: the run is taken anew", call.spec.name, work.run_id)
+            self._engine.host.call_soon(work.driver.undone)
+            return
         slot.give_back()
 
     def _ended(self, work: Work) -> None:
@@ -59,7 +66,7 @@ class Transactional:
 
     async def _transact(self, work: Work, call: StepCall, context: Context) -> None:
         engine = self._engine
-        transaction = await patient(engine.host, engine.settings.poll, engine.store.transaction)
+        transaction = await patient(engine.host, engine.settings.poll, engine.store.transaction, surprises=ALWAYS)
         try:
             engine.executor.equip(work, context, transaction.connection)
             value = await self._body(work, call, context)

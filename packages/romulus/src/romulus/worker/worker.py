@@ -31,7 +31,7 @@ from .loader import Loader
 from .maintenance import Maintenance
 from .memory import Memory
 from .operations import Operations, served_by
-from .patience import patient
+from .patience import ALWAYS, patient
 from .pools import PoolWorker
 from .salvage import finished, outcomes_alone
 from .settings import WorkerSettings
@@ -226,7 +226,7 @@ class Worker:
 
     async def _reread(self, driver: RunDriver) -> None:
         run = driver.run
-        record = await patient(self.host, self.settings.poll, lambda: self.store.record(run.namespace, run.id))
+        record = await patient(self.host, self.settings.poll, lambda: self.store.record(run.namespace, run.id), surprises=ALWAYS)
         if record is not None and record.run.fence == run.fence:
             self.host.call_soon(driver.woken, record)
 
@@ -267,7 +267,7 @@ class Worker:
         self._spawn(self._under_another_name(self.id), "romulus-register")
 
     async def _under_another_name(self, old: str) -> None:
-        await patient(self.host, self.settings.poll, lambda: self.store.mark_dead(old))
+        await patient(self.host, self.settings.poll, lambda: self.store.mark_dead(old), surprises=ALWAYS)
         await self._again(old)
 
     async def _again(self, old: str) -> None:
@@ -275,7 +275,7 @@ class Worker:
         async with self._registering:
             if self.id == old and not self.stopping:
                 await self.loader.stop()
-                await patient(self.host, self.settings.poll, self._register_afresh)
+                await patient(self.host, self.settings.poll, self._register_afresh, surprises=ALWAYS)
                 self.claimer.poke()
 
     async def _register_afresh(self) -> None:
@@ -337,7 +337,7 @@ class Worker:
             return None
 
     def _unopened(self, record: Record, error: BaseException) -> None:
-        """Hold a run whose arguments cannot be decoded here."""
+        """Hold a run whose arguments cannot be decoded here, or end it."""
         transition = unopened(self.engine, record, HoldKind.CODE, str(error))
         self.anew.add(record.run.key)
         self.engine.committer.submit(transition, lambda verdict: self._held_unopened(record, verdict))
@@ -346,6 +346,7 @@ class Worker:
         if verdict is Verdict.APPLIED:
             self._not_anew(record.run)
             self.store.hub.changed(record.run.namespace, record.run.id)
+            self.store.hub.poke()  # one that has ended leaves children and a parent
         else:  # nobody else would ever take it up while this worker lives
             self.host.call_later(self.settings.poll, self._take_anew, record.run)
 
@@ -385,9 +386,17 @@ class Worker:
         handle.cancel()
 
     def _spawn(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
-        task = self.host.spawn(coroutine, name=name)
+        task = self.host.spawn(self._never_unseen(coroutine, name), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _never_unseen(self, coroutine: Coroutine[Any, Any, None], name: str) -> None:
+        """Await work that nobody else does again: should it fail all the same, all that was claimed in this worker's name is given up."""
+        try:
+            await coroutine
+        except Exception:
+            log.exception("%s failed", name)
+            self.doubt()
 
     # ---- who it is -----------------------------------------------------------------------------------
 
@@ -403,11 +412,13 @@ class Worker:
         )  # fmt: skip
 
     async def _quiet(self, what: str, call: Awaitable[None]) -> None:
-        """Await a farewell to the store; a store that cannot be reached finds out by the lease."""
+        """Await a farewell to the store; one that has not heard it finds out by the lease."""
         try:
             await call
         except (StoreUnavailable, CommitUnknown) as error:
             log.warning("worker %s could not be %s: %s", self.id, what, error)
+        except Exception:
+            log.exception("worker %s could not be %s", self.id, what)
 
 
 def _nothing() -> None:

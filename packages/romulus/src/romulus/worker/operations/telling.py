@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from romulus.authoring.resource import ResourceSet
@@ -16,7 +16,7 @@ from romulus.core.transition import Transition
 from romulus.store.contract import OperationsServed
 from romulus.worker.ending import end
 from romulus.worker.engine import Engine, OperationEnded
-from romulus.worker.patience import patient
+from romulus.worker.patience import SURPRISES_MAX, patient
 
 from .queue import PoolQueue
 from .sending import Send, Sender, Sent
@@ -85,7 +85,8 @@ class Operations:
     async def report(self, report: Report) -> Decided | None:
         """Store a report, for certain; return what it made of the operation."""
         engine = self._engine
-        (decided,) = await patient(engine.host, engine.settings.poll, lambda: engine.store.report([report], decide, REOPENED))
+        told = partial(engine.store.report, [report], decide, REOPENED)
+        (decided,) = await patient(engine.host, engine.settings.poll, told, surprises=SURPRISES_MAX)
         if decided is not None and decided.row.due is not None:
             self.settler.due_at(decided.row.due)
             self.queue.poke()
@@ -116,12 +117,18 @@ class Operations:
 
     def _spawn(self, report: Report) -> None:
         if not self.over:
-            task = self._engine.host.spawn(self._quietly(self.report(report)), name=f"report {report.id}")
+            task = self._engine.host.spawn(self._spawned(report), name=f"report {report.id}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _quietly(self, call: Coroutine[Any, Any, object]) -> None:
-        await call
+    async def _spawned(self, report: Report) -> None:
+        """Store a report that nobody waits for. An operation whose outcome cannot be stored is given up: nobody else would settle it."""
+        try:
+            await self.report(report)
+        except Exception:
+            log.exception("what is to be reported of operation %s cannot be stored", report.id)
+            if report.kind is not ReportKind.EXCHANGE:
+                self._engine.owner.doubt()
 
 
 def _of_entry(driver: RunDriver, refused: Transition, entry: Entry) -> Report:

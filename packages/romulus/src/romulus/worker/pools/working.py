@@ -9,11 +9,12 @@ from collections import deque
 from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from romulus.core.commands import Command, StepCall
 from romulus.core.duration import to_datetime
-from romulus.core.errors import CommitUnknown, RomulusError, StoreUnavailable
+from romulus.core.errors import RomulusError
 from romulus.core.instance import RunInfo
 from romulus.core.pools import DEFAULT_POOL, PoolAttempt, PoolBeat, PoolEnd, PoolReport, PoolUnread
 from romulus.core.record import AttemptRow, Kind
@@ -21,7 +22,7 @@ from romulus.core.seeds import Seeds
 from romulus.core.text import escaped
 from romulus.worker.beats import last_details
 from romulus.worker.engine import Engine
-from romulus.worker.patience import forever, patient
+from romulus.worker.patience import SURPRISES_MAX, forever, patient
 
 from .aside import Aside
 from .attempt import PoolWork
@@ -67,7 +68,7 @@ class PoolWorker:
         if self._outbox:
             try:
                 await self._engine.store.report_pool(list(self._outbox))
-            except (StoreUnavailable, CommitUnknown) as error:
+            except Exception as error:  # noqa: BLE001  whatever it is, the worker stops
                 log.warning("how %d attempts of pools ended could not be reported: %s", len(self._outbox), error)
             self._outbox.clear()
 
@@ -226,12 +227,22 @@ class PoolWorker:
             self._sending = self._engine.host.spawn(self._send(), name="romulus-pool-reports")
 
     async def _send(self) -> None:
-        """Report what has gathered, for certain: an outcome may be paid for. A report that comes too late is kept by the store."""
-        engine = self._engine
+        """Report what has gathered, for certain: an outcome may be paid for. A report that comes too late is kept by the store.
+
+        One that cannot be stored keeps the others from it no longer than it takes to find out, and its own claim is left to run out.
+        """
+        engine, at_once = self._engine, self._engine.settings.batch_max
         try:
             while self._outbox:
-                reports = list(self._outbox)[: engine.settings.batch_max]
-                await patient(engine.host, engine.settings.poll, lambda reports=reports: engine.store.report_pool(reports))  # type: ignore[misc]
+                reports = list(self._outbox)[:at_once]
+                told = partial(engine.store.report_pool, reports)
+                try:
+                    await patient(engine.host, engine.settings.poll, told, surprises=SURPRISES_MAX)
+                except Exception:
+                    if len(reports) > 1:
+                        at_once = 1
+                        continue
+                    log.exception("how an attempt ended cannot be stored, so it counts as lost: %s", reports[0].detail)
                 for _ in reports:
                     self._outbox.popleft()
                 self._hold()
