@@ -104,6 +104,7 @@ def test_an_unknown_option_is_answered_with_the_known_ones() -> None:
         ({"timeout": "10"}, "step timeout must be a timedelta or a number"),
         ({"heartbeat_timeout": 0}, "step heartbeat_timeout must be above 0"),
         ({"pool": ""}, "step pool must not be empty"),
+        ({"transaction": "yes"}, "transaction must be True or False, not 'yes'"),
         ({"transaction": True, "pool": "heavy"}, "cannot have both transaction=True and pool="),
     ],
 )

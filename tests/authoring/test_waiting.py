@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from types import GenericAlias
 from typing import Annotated, Any
 
 import pytest
@@ -131,6 +132,14 @@ def test_a_wait_that_runs_out_raises_wait_timeout(workflow_is_async: bool) -> No
         ("paid", {"type": object()}, "event 'paid': the annotation cannot be used"),
         ("paid", {"correlation_id": "k" * 251}, "correlation_id has 251 characters, at most 250 are allowed"),
         ("paid", {"type": "Order"}, "type='Order' of event 'paid' is text: give the type itself"),
+        ("paid", {"type": opened}, "event 'paid': the annotation cannot be used: <function opened"),
+        ("paid", {"type": lambda paid: paid}, "event 'paid': the annotation cannot be used: <function <lambda>"),  # pyright: ignore[reportUnknownLambdaType]
+        ("paid", {"type": GenericAlias(list, (json.loads,))}, "event 'paid': the annotation cannot be used: <function loads"),
+        ("paid", {"type": json.JSONDecoder().decode}, "event 'paid': the annotation cannot be used: <bound method JSONDecoder.decode"),
+        ("paid", {"shared": "yes"}, "shared must be True or False, not 'yes'"),
+        ("paid", {"shared": 1}, "shared must be True or False, not 1"),
+        ("paid", {"include_late": 2}, "include_late must be True or False, not 2"),
+        ("paid", {"include_late": None}, "include_late must be True or False, not None"),
     ],
 )
 def test_a_wait_that_cannot_be_is_refused(name: Any, options: dict[str, Any], message: str) -> None:

@@ -126,6 +126,13 @@ def check_event_name(value: object) -> str:
     return name
 
 
+def check_flag(value: object, field: str) -> bool:
+    """Return *value* if it is True or False."""
+    if not isinstance(value, bool):
+        raise InvalidSetting(f"{field} must be True or False, not {value!r}")
+    return value
+
+
 def check_timeout(value: Duration | None, field: str, none: str = "means no limit") -> int | None:
     """Return *value* in µs; None is no limit, or what *none* says, and nothing can be done in no time at all."""
     if value is None:

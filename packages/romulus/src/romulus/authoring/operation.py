@@ -18,7 +18,7 @@ from romulus.core.operations import Callback, LookupResult
 from romulus.core.retry import Retry
 from romulus.core.values import ArgumentsCodec, ValueCodec
 
-from .checks import check_function, check_name, check_pool, check_timeout, declared_name, is_async, options_named, refuse_owner
+from .checks import check_flag, check_function, check_name, check_pool, check_timeout, declared_name, is_async, options_named, refuse_owner
 from .place import here
 from .suspends import suspends
 
@@ -223,7 +223,7 @@ def operation(
 
     def declare(function: object) -> OperationFunction[..., Any] | SyncOperationFunction[..., Any]:
         checked = check_function(function, "operation")
-        spec = _spec(checked, declared_name(checked, name, "operation"), policy, _flag(idempotent), lifetime)
+        spec = _spec(checked, declared_name(checked, name, "operation"), policy, check_flag(idempotent, "idempotent"), lifetime)
         return OperationFunction(spec) if spec.is_async else SyncOperationFunction(spec)
 
     return declare if fn is KEEP else declare(fn)
@@ -262,12 +262,6 @@ def _parameters(fn: Callable[..., Any]) -> list[tuple[str, Any]]:
     if not found or found[0].kind not in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD):
         return []
     return [("op", None), *((parameter.name, parameter.kind) for parameter in found[1:])]
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidSetting(f"idempotent must be True or False, not {value!r}")
-    return value
 
 
 def _retry(value: object, field: str) -> Retry:

@@ -15,7 +15,7 @@ from romulus.core.instance import Instance
 from romulus.core.retry import Retry
 from romulus.core.values import ArgumentsCodec, ValueCodec
 
-from .checks import check_function, check_name, check_pool, check_timeout, declared_name, is_async, options_named, refuse_owner
+from .checks import check_flag, check_function, check_name, check_pool, check_timeout, declared_name, is_async, options_named, refuse_owner
 from .place import here
 from .suspends import suspends
 
@@ -187,7 +187,7 @@ def step(
 
     def declare(function: object) -> Step[..., Any] | SyncStep[..., Any]:
         checked = check_function(function, "step")
-        spec = _spec(checked, declared_name(checked, name, "step"), policy, transaction)
+        spec = _spec(checked, declared_name(checked, name, "step"), policy, check_flag(transaction, "transaction"))
         return Step(spec) if spec.is_async else SyncStep(spec)
 
     return declare if fn is KEEP else declare(fn)

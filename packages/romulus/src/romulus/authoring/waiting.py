@@ -16,7 +16,7 @@ from romulus.core.errors import WrongColour
 from romulus.core.instance import Instance
 from romulus.core.values import ValueCodec
 
-from .checks import check_correlation_id, check_event_name
+from .checks import check_correlation_id, check_event_name, check_flag
 from .place import workflow_code
 
 T = TypeVar("T")
@@ -109,8 +109,8 @@ def wait_call(
         correlation_id=instance.info.id if correlation_id is None else check_correlation_id(correlation_id, "correlation_id"),
         deadline=_deadline(instance.now, timeout, deadline),
         value=_codec(type, name),
-        shared=shared,
-        include_late=include_late,
+        shared=check_flag(shared, "shared"),
+        include_late=check_flag(include_late, "include_late"),
     )
 
 

@@ -89,6 +89,7 @@ class _Copy:
             self.redacted = True
             return hidden_schema() if self.hide else self.node(marked)
         _refuse_secrets(node)
+        _refuse_functions(node)
         copy = {key: value if key in _NOT_SCHEMAS else self.part(value) for key, value in node.items()}
         change = _CHANGES.get(node["type"])
         return copy if change is None else change(copy, self)
@@ -112,6 +113,12 @@ def _refuse_secrets(node: dict[str, Any]) -> None:
     made_by = _function(node.get("function"))
     if serialized_by.startswith("_serialize_secret") or any(_is_secret(one) for one in (node.get("cls"), made_by)):
         raise SecretInAnnotation
+
+
+def _refuse_functions(node: dict[str, Any]) -> None:
+    """Pydantic takes a function for the type of what it returns when it is called with what is stored; of a NamedTuple it is the class."""
+    if node["type"] == "call" and not isinstance(node["function"], type):
+        raise TypeError(f"{node['function']!r} is a function, not a type")
 
 
 def _function(node: Any) -> Any:
