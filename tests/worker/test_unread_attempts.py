@@ -10,7 +10,7 @@ import pytest
 
 import romulus
 from romulus.core.machine import RunStatus
-from romulus.worker.pools import aside
+from romulus.worker import aside
 from tests.worker.rig import World, eventually, url_of, world
 
 GPU = ("gpu",)

@@ -742,3 +742,22 @@ async def test_what_may_have_been_sent_and_is_not_settled_is_found_after_its_gen
     assert [(each.id, each.state, each.position, each.awaited) for each in found] == [
         ("op-1", S.ARMED, 4, False), ("op-4", S.UNKNOWN, 0, False),
     ]  # fmt: skip
+
+
+async def test_operations_set_aside_are_left_to_others_queued_and_unknown_ones(store: Store, host: MovableHost) -> None:
+    await queued(store, host, 1)
+    (found,) = await take_queued(store)
+    serves = replace(SIDE, aside=[found.key])
+    back = Report("default", found.id, K.UNBEGUN, "w2", found.fence, retry_at=await store.now())
+    await store.report([replace(back, kind=K.ARMED, may_leave_until=1)], decide, RunStatus.PENDING)
+    await store.report([back], decide, RunStatus.PENDING)
+
+    others = await store.take_queued("w2", "default", serves, 10)
+    assert (list(others.rows), others.next_due) == ([], None)
+    (found,) = await take_queued(store)
+    given = Report("default", found.id, K.ARMED, "w2", found.fence, may_leave_until=1)
+    await store.report([given, replace(given, kind=K.NO_ANSWER, retry_at=await store.now())], decide, RunStatus.PENDING)
+
+    others = await store.take_operations("w2", "default", serves, 10, None)
+    assert (list(others.rows), others.next_due) == ([], None)
+    assert [each.id for each in (await store.take_operations("w2", "default", SIDE, 10, None)).rows] == [found.id]

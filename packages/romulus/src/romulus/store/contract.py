@@ -145,6 +145,7 @@ class OperationsServed:
     pools: Sequence[str]
     names: Sequence[str]
     lookups: Sequence[str]  # of the names, those whose lookup it has
+    aside: Sequence[int] = ()  # keys of operations that are left to others, and are not what is due next
 
 
 @dataclass(slots=True)

@@ -70,17 +70,18 @@ GIVE_UP: Final[LiteralString] = (
 )
 # Each pool is asked for on its own, so that the index gives its rows in order.
 FITTING: Final[LiteralString] = (
-    "o.namespace = $1 AND o.due IS NOT NULL AND o.name = ANY($3::text[]) AND (NOT o.has_lookup OR o.name = ANY($4::text[]))"
+    "o.namespace = $1 AND o.due IS NOT NULL AND o.name = ANY($3::text[]) AND (NOT o.has_lookup OR o.name = ANY($4::text[])) "
+    "AND o.key <> ALL($5::bigint[])"
 )
 NEXT_OF: Final[LiteralString] = f"SELECT p.pool, (SELECT o.due FROM romulus.operations o WHERE {FITTING} AND o.pool = p.pool AND o.state "
 EARLIEST: Final[LiteralString] = (
-    " 'queued' ORDER BY o.due LIMIT 1) AS due, romulus.clock(), EXISTS (SELECT 1 FROM romulus.workers WHERE id = $5 AND NOT dead) "
+    " 'queued' ORDER BY o.due LIMIT 1) AS due, romulus.clock(), EXISTS (SELECT 1 FROM romulus.workers WHERE id = $6 AND NOT dead) "
     "FROM unnest($2::text[]) p (pool) ORDER BY due"
 )
 NEXT: Final[LiteralString] = f"{NEXT_OF}<>{EARLIEST}"
 NEXT_QUEUED: Final[LiteralString] = f"{NEXT_OF}={EARLIEST}"
 LOCK_OF: Final[LiteralString] = f"SELECT o.key FROM romulus.operations o WHERE {FITTING} AND o.pool = $2 AND o.state "
-FIRST: Final[LiteralString] = " 'queued' AND o.due <= $5 ORDER BY o.due, o.key LIMIT $6 FOR UPDATE SKIP LOCKED"
+FIRST: Final[LiteralString] = " 'queued' AND o.due <= $6 ORDER BY o.due, o.key LIMIT $7 FOR UPDATE SKIP LOCKED"
 LOCK_DUE: Final[LiteralString] = f"{LOCK_OF}<>{FIRST}"
 LOCK_QUEUED: Final[LiteralString] = f"{LOCK_OF}={FIRST}"
 # Of all pools: few are overdue, or nobody would settle any. Ordered by no index, lest all that a namespace ever sent is read in order.
@@ -157,7 +158,7 @@ async def unserved(
 
 
 async def _look(session: Session, following: LiteralString, owner: str, namespace: str, serves: OperationsServed) -> Look:
-    given = (namespace, list(serves.pools), list(serves.names), list(serves.lookups), owner)
+    given = (namespace, list(serves.pools), list(serves.names), list(serves.lookups), list(serves.aside), owner)
     rows = await session.rows("operations.next", following, *given)
     due = [(pool, due) for pool, due, *_ in rows if due is not None]
     return Look(due, *rows[0][2:]) if rows else Look([], 0, live=False)
@@ -170,7 +171,8 @@ async def _claimed(
     keys: list[int] = []
     for pool, due in seen.due if seen.live else ():
         if due <= seen.now and len(keys) < limit:
-            given = (namespace, pool, list(serves.names), list(serves.lookups), seen.now, limit - len(keys))
+            fits = (namespace, pool, list(serves.names), list(serves.lookups), list(serves.aside))
+            given = (*fits, seen.now, limit - len(keys))
             keys += [key for (key,) in await session.rows("operations.due", lock, *given)]
     rows = [operation_of(taken) for taken in await session.rows("operations.take", TAKE, keys, owner, seen.now)] if keys else []
     rows.sort(key=lambda row: keys.index(row.key))

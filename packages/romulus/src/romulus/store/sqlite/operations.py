@@ -21,7 +21,7 @@ from .session import Session
 
 Decide: TypeAlias = Callable[[OperationRow, Report, int], Decided]
 Ask: TypeAlias = tuple[Report, Decide, RunStatus]
-Fitting: TypeAlias = tuple[str, str, str, str]  # namespace, pool, names and those with a lookup (JSON)
+Fitting: TypeAlias = tuple[str, str, str, str, str]  # namespace, pool, names, those with a lookup, keys left to others (JSON)
 
 # In the order of `operation_of`.
 OPERATION: Final[LiteralString] = (
@@ -92,17 +92,18 @@ GIVE_UP: Final = (
     "UPDATE operations SET state = CASE state WHEN 'armed' THEN ?3 ELSE state END, owner = NULL, due = ?2, updated_at = ?2 "
     "WHERE key IN (SELECT value FROM json_each(?1))"
 )
-# Bindings: 1 namespace, 2 pool, 3 names and 4 those with a lookup (JSON). Each pool is asked for on its own: the index orders its rows.
+# Bindings: 1 namespace, 2 pool, 3 names and 4 those with a lookup, 5 keys that are left to others (JSON).
+# Each pool is asked for on its own: the index orders its rows.
 FITTING: Final[LiteralString] = (
     "namespace = ?1 AND pool = ?2 AND due IS NOT NULL AND name IN (SELECT value FROM json_each(?3)) "
-    "AND (NOT has_lookup OR name IN (SELECT value FROM json_each(?4)))"
+    "AND (NOT has_lookup OR name IN (SELECT value FROM json_each(?4))) AND key NOT IN (SELECT value FROM json_each(?5))"
 )
 DUE: Final[LiteralString] = f"operations INDEXED BY operations_due WHERE {FITTING} AND state <> 'queued'"
 QUEUED: Final[LiteralString] = f"operations INDEXED BY operations_queued WHERE {FITTING} AND state = 'queued'"
 CLAIM: Final[LiteralString] = (
-    "UPDATE operations SET owner = ?5, fence = max(fence + 1, ?6), by_run = 0, due = NULL, updated_at = ?6 WHERE key IN (SELECT key FROM "
+    "UPDATE operations SET owner = ?6, fence = max(fence + 1, ?7), by_run = 0, due = NULL, updated_at = ?7 WHERE key IN (SELECT key FROM "
 )
-FIRST: Final[LiteralString] = " AND due <= ?6 ORDER BY due LIMIT ?7) RETURNING key"
+FIRST: Final[LiteralString] = " AND due <= ?7 ORDER BY due LIMIT ?8) RETURNING key"
 NEXT: Final[LiteralString] = f"SELECT due FROM {DUE} ORDER BY due LIMIT 1"
 TAKE: Final[LiteralString] = f"{CLAIM}{DUE}{FIRST}"
 NEXT_QUEUED: Final[LiteralString] = f"SELECT due FROM {QUEUED} ORDER BY due LIMIT 1"
@@ -241,8 +242,8 @@ def report(session: Session, asked: Sequence[Ask], now: int) -> list[Decided | N
 
 
 def _fitting(namespace: str, serves: OperationsServed) -> list[Fitting]:
-    names, lookups = json.dumps(list(serves.names)), json.dumps(list(serves.lookups))
-    return [(namespace, pool, names, lookups) for pool in serves.pools]
+    names, lookups, aside = json.dumps(list(serves.names)), json.dumps(list(serves.lookups)), json.dumps(list(serves.aside))
+    return [(namespace, pool, names, lookups, aside) for pool in serves.pools]
 
 
 def _next(session: Session, sql: LiteralString, fitting: Sequence[Fitting]) -> list[tuple[int, Fitting]]:

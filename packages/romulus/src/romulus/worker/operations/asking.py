@@ -52,6 +52,12 @@ def run_of(row: OperationRow) -> RunInfo:
     return RunInfo(row.run_id, row.workflow, row.version, to_datetime(row.created_at), row.namespace, 0)
 
 
+def reason_of(error: Exception) -> str:
+    """Return why arguments cannot be read here, for people."""
+    words = str(error) if isinstance(error, RomulusError) else f"{type(error).__name__}: {error}"
+    return escaped(words[:WHY_MAX_CHARS])
+
+
 class Asker:
     """Runs lookups."""
 
@@ -77,9 +83,11 @@ class Asker:
         try:
             plain = self._engine.registry.vault.open(row.arguments, f"arguments of operation {row.name!r}")
             args, kwargs = spec.arguments.load(plain)
-        except RomulusError as error:
+        except Exception as error:  # noqa: BLE001  a validator of the user's may raise anything
             self._check_codec(error)
-            return self._report(row, K.LOOKED_WRONG, why=f"its lookup cannot be called: {error}")
+            self._engine.operations.leave(row)  # others may have other code, or the key
+            who = self._engine.owner.id
+            return self.silence(row, spec, f"its lookup cannot be called by worker {who}: {reason_of(error)}")
         answer = await self._call(row, spec, args, kwargs)
         return self.silence(row, spec, answer.why, answer.failure) if isinstance(answer, _NoAnswer) else self._answered(row, spec, answer)
 

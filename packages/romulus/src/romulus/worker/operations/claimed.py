@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from romulus.core.attempts import never_again
 from romulus.core.commands import OperationSpec
-from romulus.core.errors import RomulusError
 from romulus.core.operations import Ending, OperationRow, Report, ReportKind
 from romulus.worker.engine import Engine
 
-from .asking import operation_of, run_of
+from .asking import operation_of, reason_of, run_of
 from .sending import Send, Sent
 
 if TYPE_CHECKING:
     from .telling import Operations
+
+log = logging.getLogger("romulus.worker")
 
 
 class ClaimedSends:
@@ -34,7 +37,7 @@ class ClaimedSends:
             latest = self._engine.store.estimated_now() + self._engine.settings.lease
             armed = await self._arm(row, spec, latest)
             if armed is not None:
-                await self._operations.report(self._of(armed, spec, await self._sent(armed, spec, slot, latest)))
+                await self._operations.report(await self._told(armed, spec, slot, latest))
         finally:
             slot.unused()
 
@@ -47,13 +50,24 @@ class ClaimedSends:
         engine = self._engine
         return not engine.owner.stopping and engine.owner.may_arm() and engine.store.estimated_now() < latest
 
-    async def _sent(self, row: OperationRow, spec: OperationSpec, slot: _Slot, latest: int) -> Sent:
-        """Run the body to its end, or cut it off with the caller."""
-        engine = self._engine
+    async def _told(self, row: OperationRow, spec: OperationSpec, slot: _Slot, latest: int) -> Report:
+        """Return what is reported of an armed operation."""
         try:
-            arguments = engine.registry.vault.open(row.arguments, f"arguments of operation {row.name!r}")
-        except RomulusError as error:
-            return Sent(Ending.NOT_SENT, b"", error=error)
+            arguments = self._engine.registry.vault.open(row.arguments, f"arguments of operation {row.name!r}")
+            spec.arguments.load(arguments)
+        except Exception as error:  # noqa: BLE001  a validator of the user's may raise anything
+            return self._unread(row, reason_of(error))
+        return self._of(row, spec, await self._sent(row, spec, arguments, slot, latest))
+
+    def _unread(self, row: OperationRow, reason: str) -> Report:
+        """Leave to other workers what the code or the codec here cannot read, as it was."""
+        log.warning("operation %s of run %r is left to other workers: %s", row.id, row.run_id, reason)
+        self._operations.leave(row)
+        detail = json.dumps({"sends": row.sends, "reason": reason}, ensure_ascii=False)
+        return replace(self.said(row, ReportKind.UNBEGUN, retry_at=self._engine.store.estimated_now()), detail=detail)
+
+    async def _sent(self, row: OperationRow, spec: OperationSpec, arguments: bytes, slot: _Slot, latest: int) -> Sent:
+        """Run the body to its end, or cut it off with the caller."""
         ended: asyncio.Future[Sent] = asyncio.get_running_loop().create_future()
         send = Send(
             spec, operation_of(row), arguments, run_of(row), row.seq, contextvars.Context(),

@@ -24,7 +24,7 @@ class PoolQueue:
     """One loop. An operation takes a slot before it is armed: only as many as there are slots can become unknown."""
 
     def __init__(self, engine: Engine, operations: Operations, serves: OperationsServed) -> None:
-        self._engine, self._sends = engine, ClaimedSends(engine, operations)
+        self._engine, self._operations, self._sends = engine, operations, ClaimedSends(engine, operations)
         pools = tuple(pool for pool in serves.pools if pool != DEFAULT_POOL)
         self._serves = OperationsServed(pools, serves.names, serves.lookups)
         self._working = Working(engine)
@@ -55,7 +55,8 @@ class PoolQueue:
     async def _take(self, room: int) -> int | None:
         """Claim what there is room for; return when to look again."""
         engine = self._engine
-        taken = await self._working.claimed(engine.store.take_queued(engine.owner.id, engine.owner.namespace, self._serves, room))
+        serves = self._operations.serves(self._serves)
+        taken = await self._working.claimed(engine.store.take_queued(engine.owner.id, engine.owner.namespace, serves, room))
         for row in taken.rows:
             self._without_slot += 1
             self._working.spawn(self._work(row), f"send {row.id}")

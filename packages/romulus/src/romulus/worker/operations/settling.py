@@ -77,7 +77,8 @@ class Settler:
         """Claim what there is room for. Whether claims are over is looked at now and then: it takes a look at each there is."""
         engine, owner = self._engine, self._engine.owner
         lost = LOST if engine.host.monotonic() >= self._claims_at else None
-        taken = await self._working.claimed(engine.store.take_operations(owner.id, owner.namespace, self._serves, room, lost))
+        serves = self._operations.serves(self._serves)
+        taken = await self._working.claimed(engine.store.take_operations(owner.id, owner.namespace, serves, room, lost))
         if lost is not None:
             self._claims_at = engine.host.monotonic() + engine.settings.poll
         for row in taken.rows:

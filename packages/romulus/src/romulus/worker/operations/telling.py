@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from romulus.authoring.resource import ResourceSet
 from romulus.core.machine import Change, RunStatus, after
-from romulus.core.operations import Decided, Ending, Report, ReportKind, decide
+from romulus.core.operations import Decided, Ending, OperationRow, Report, ReportKind, decide
 from romulus.core.record import Entry, Kind
 from romulus.core.transition import Transition
 from romulus.store.contract import OperationsServed
+from romulus.worker.aside import Aside
 from romulus.worker.ending import end
 from romulus.worker.engine import Engine, OperationEnded
 from romulus.worker.patience import SURPRISES_MAX, patient
@@ -27,6 +29,7 @@ from .working import within
 if TYPE_CHECKING:
     from romulus.worker.driver import RunDriver
 
+UNREAD_DIVISOR: Final = 4  # of an operation's age: after so much of it one that could not be read is looked at again
 TRIES: Final = 25  # to cancel a body that goes on, for five seconds in all
 log = logging.getLogger("romulus.worker")
 REOPENED: Final = after(RunStatus.HELD, Change.RELEASE)
@@ -48,6 +51,7 @@ class Operations:
     def __init__(self, engine: Engine, resources: ResourceSet) -> None:
         self._engine, self.resources = engine, resources
         self.sender = Sender(engine, resources)
+        self.aside = Aside()
         served = served_by(engine.registry)
         serves = OperationsServed(engine.owner.pools, tuple(name for name, _ in served), tuple(name for name, looks in served if looks))
         self.settler = Settler(engine, self, serves)
@@ -81,6 +85,18 @@ class Operations:
         self.over = True
         await asyncio.gather(self.settler.stop(), self.queue.stop())
         await end(self._tasks)
+
+    def serves(self, served: OperationsServed) -> OperationsServed:
+        """Return what of *served* is claimed now: nothing that could not be read here a moment ago."""
+        aside = self.aside.keys(self._engine.host.monotonic())
+        return replace(served, names=self.aside.other_steps(served.names), aside=aside)
+
+    def leave(self, row: OperationRow) -> None:
+        """Leave an operation that cannot be read here to others for a while, the longer it is there."""
+        engine, settings = self._engine, self._engine.settings
+        age = engine.store.estimated_now() - row.created_at
+        pause = max(min(age // UNREAD_DIVISOR, settings.code_patience), settings.unread_pause)
+        self.aside.put(row.key, row.name, engine.host.monotonic() + pause)
 
     async def report(self, report: Report) -> Decided | None:
         """Store a report, for certain; return what it made of the operation."""

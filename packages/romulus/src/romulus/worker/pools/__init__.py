@@ -2,7 +2,6 @@
 
 - `queueing`  a run's own commands: queued in their pool, and what each ending makes of them
 - `working`   the loop that a pool's worker runs: claim, work, keep, report
-- `aside`     what a worker cannot read, and leaves to others for a while
 - `attempt`   one claimed attempt, as the executor sees it
 """
 

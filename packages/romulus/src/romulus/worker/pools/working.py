@@ -20,11 +20,11 @@ from romulus.core.pools import DEFAULT_POOL, PoolAttempt, PoolBeat, PoolEnd, Poo
 from romulus.core.record import AttemptRow, Kind
 from romulus.core.seeds import Seeds
 from romulus.core.text import escaped
+from romulus.worker.aside import Aside
 from romulus.worker.beats import last_details
 from romulus.worker.engine import Engine
 from romulus.worker.patience import SURPRISES_MAX, forever, patient
 
-from .aside import Aside
 from .attempt import PoolWork
 
 REASON_MAX_CHARS: Final = 2_000  # of why an attempt cannot be read

@@ -1,4 +1,4 @@
-"""Attempts that this worker cannot read: its code or its codec is another than their caller's. It leaves them to others for a while."""
+"""What this worker cannot read, since its code or its codec is another than the caller's: it leaves it to others for a while."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-STEP_MAX: Final = 500  # attempts at one step: with as many the worker leaves the whole step to others
+STEP_MAX: Final = 500  # attempts at one step, or operations of one name: with as many the worker leaves all of them to others
 
 
 class Aside:
     """What is not claimed, and until when; forgotten with the process."""
 
     def __init__(self) -> None:
-        self._until: dict[int, tuple[int, str]] = {}  # PoolAttempt.key → host's monotonic µs, step
+        self._until: dict[int, tuple[int, str]] = {}  # key of the attempt or operation → host's monotonic µs, name
 
     def put(self, key: int, step: str, until: int) -> bool:
-        """Leave the attempt to others until then; return whether it is the only one at its step."""
+        """Leave it to others until then; return whether it is the only one of its step or name."""
         alone = all(other != step for _, other in self._until.values())
         self._until[key] = until, step
         return alone
 
     def keys(self, now: int) -> list[int]:
-        """Return the attempts that are not claimed *now*."""
+        """Return what is not claimed *now*."""
         self._until = {key: (until, step) for key, (until, step) in self._until.items() if until > now}
         return list(self._until)
 
