@@ -123,7 +123,7 @@ class Generation:
     ended_at: int | None = None
     result: bytes | None = None  # encoded, once succeeded
     failure: bytes | None = None  # core.failures, once failed or cancelled
-    timeout: int | None = None  # µs a generation may take, from its start
+    timeout: int | None = None  # µs the run may take; `Run.deadline` goes on over its generations
     ended_by: int | None = None  # position of the outcome whose exception ended it
 
 
