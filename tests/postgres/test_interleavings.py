@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 import psycopg
@@ -15,13 +15,15 @@ import pytest
 
 from romulus.core.requests import request_cancel, terminate
 from romulus.core.transition import Closing, Transition, Verdict
-from romulus.store.postgres import PostgresStore
+from romulus.store.postgres import PostgresStore, changing, matching
 from romulus.store.postgres.apply import write_all
+from romulus.store.postgres.session import OwnSession
 from tests.postgres.kit import BLOCKED, Died, blocked, deadlocks, dies_at, opened, settled, until
 from tests.postgres.server import Database
 from tests.store.kit import (
     PENDING,
     RUNNING,
+    SECOND,
     MovableHost,
     advance,
     again,
@@ -39,7 +41,7 @@ from tests.store.kit import (
     wait,
 )  # fmt: skip
 
-RUN, WAIT = "SELECT 1 FROM romulus.runs FOR UPDATE", "SELECT 1 FROM romulus.waits FOR UPDATE"
+RUN = "SELECT 1 FROM romulus.runs FOR UPDATE"
 
 
 @pytest.fixture
@@ -65,14 +67,26 @@ async def waiting(store: PostgresStore, host: MovableHost, run_id: str = "r1") -
 
 
 @asynccontextmanager
-async def written(store: PostgresStore, transition: Transition) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Write a transition and leave it uncommitted until the returned function is called."""
+async def uncommitted(store: PostgresStore, work: Callable[[OwnSession], Awaitable[Any]]) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Do *work* and leave it uncommitted until the returned function is called."""
     transaction = await store.transaction()
     session = transaction._session
     assert session is not None
-    assert await write_all(session, [transition])
+    assert await work(session)
     yield lambda: store._steps.commit(session)
     await transaction.rollback()
+
+
+def written(store: PostgresStore, transition: Transition) -> AbstractAsyncContextManager[Callable[[], Awaitable[None]]]:
+    """Write a transition and leave it uncommitted until the returned function is called."""
+    return uncommitted(store, lambda session: write_all(session, [transition]))
+
+
+async def matched(session: OwnSession) -> set[int]:
+    """Match what is queued; return the runs that got an event."""
+    rows, _ = await matching.head(session, 100)
+    await session.plain("test.locks", matching.locks(rows))
+    return (await matching.match(session, rows, 100)).runs
 
 
 async def test_an_event_matched_by_a_claim_while_its_run_is_written_to_is_claimed_by_the_next(
@@ -209,43 +223,54 @@ async def test_a_sweep_passes_by_a_forgotten_run_that_is_locked(
 @pytest.mark.parametrize("first", ["close", "match"])
 @pytest.mark.parametrize("how", [Closing.WITHDRAWN, Closing.TIMED_OUT])
 async def test_a_wait_that_closes_while_it_is_matched_gives_its_event_to_the_next(
-    store: PostgresStore, database: Database, host: MovableHost, holding: Any, first: str, how: Closing
+    store: PostgresStore, database: Database, host: MovableHost, first: str, how: Closing
 ) -> None:
     record = await waiting(store, host)
     await store.send([event("e1")])
-    calls = {
-        "close": lambda: store.apply([advance(record, entry(0, kind="wait"), closes=[close(1, how)])]),
-        "match": lambda: store.match(100),
-    }
-    second = "match" if first == "close" else "close"
-    with holding(WAIT):
-        one = asyncio.ensure_future(calls[first]())
-        await blocked(database, 1)
-        two = asyncio.ensure_future(calls[second]())
-        await blocked(database, 2)
-    await asyncio.gather(one, two)
+    closing = advance(record, entry(0, kind="wait"), closes=[close(1, how)])
+    if first == "close":
+        async with written(store, closing) as commit:
+            await free_of(database, store.match(100))
+            await commit()
+    else:
+        async with uncommitted(store, matched) as commit:
+            closed = asyncio.ensure_future(store.apply([closing]))
+            await blocked(database, 1)
+            await commit()
+        assert await closed == [Verdict.APPLIED]
 
+    host.advance(SECOND)
     other = await waiting(store, host, "r2")
     await settled(store)
     assert deposits(await again(store, other)) == ["e1"]
     assert [e.state for e in (await store.events("default", None, None, 10)).items] == ["matched"]
 
 
+@pytest.mark.parametrize("first", ["end", "match"])
 @pytest.mark.parametrize("how", ["succeed", "terminate"])
 async def test_a_run_that_ends_while_it_is_matched_gives_its_event_to_the_next(
-    store: PostgresStore, database: Database, host: MovableHost, holding: Any, how: str
+    store: PostgresStore, database: Database, host: MovableHost, how: str, first: str
 ) -> None:
     record = await waiting(store, host)
     await store.send([event("e1")])
-    with holding(WAIT):
-        matching = asyncio.ensure_future(store.match(100))
-        await blocked(database, 1)
-        ending: Any = asyncio.ensure_future(
-            store.apply([succeed(record)]) if how == "succeed" else store.change("default", "r1", lambda r, _, now: terminate(r, "", now))
-        )
-        await blocked(database, 2)
-    await asyncio.gather(matching, ending)
 
+    def end(session: OwnSession) -> Awaitable[Any]:
+        if how == "succeed":
+            return write_all(session, [succeed(record)])
+        return changing.change(session, "default", "r1", lambda r, _, now: terminate(r, "", now))
+
+    if first == "end":
+        async with uncommitted(store, end) as commit:
+            await free_of(database, store.match(100))
+            await commit()
+    else:
+        async with uncommitted(store, matched) as commit:
+            ending = asyncio.ensure_future(store._pool.write(end))
+            await blocked(database, 1)
+            await commit()
+        assert await ending
+
+    host.advance(SECOND)
     other = await waiting(store, host, "r2")
     await settled(store)
     assert deposits(await again(store, other)) == ["e1"]

@@ -25,6 +25,7 @@ class Batches:
 
     def __init__(self) -> None:
         self.seen: list[list[int]] = []
+        self.locked: set[int] = set()  # what another transaction holds
 
     async def apply(self, transitions: Sequence[Transition]) -> list[Verdict]:
         ids = [t.id for t in transitions]
@@ -33,7 +34,7 @@ class Batches:
             raise BatchRejected("a lone surrogate")
         if A_DEFECT in ids:
             raise RuntimeError("a defect")
-        return [Verdict.APPLIED] * len(ids)
+        return [Verdict.LOCKED if number in self.locked else Verdict.APPLIED for number in ids]
 
 
 def transition(number: int, size: int = 1) -> Transition:
@@ -86,3 +87,39 @@ async def test_one_commit_holds_so_many_transitions_and_no_more(desk: Desk) -> N
 async def test_one_commit_holds_so_many_bytes_and_the_transition_that_goes_past_them(desk: Desk) -> None:
     await desk.commit(*[transition(number, size=60) for number in range(10, 15)], batch_bytes_max=100)
     assert desk.store.seen == [[10, 11], [12, 13], [14]]
+
+
+async def test_what_needs_locked_rows_is_set_aside_and_the_others_go_on(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    desk.store.locked = {2}
+    committer = Committer(desk.host, cast("Store", desk.store), WorkerSettings())
+    for number in (1, 2):
+        committer.submit(transition(number), partial(desk.answers.__setitem__, number))
+    committer.start()
+    drained = asyncio.ensure_future(committer.drained())
+    for number in (4, 6):
+        while len(desk.answers) < number // 2 - 1:
+            await asyncio.sleep(0.001)
+        committer.submit(transition(number), partial(desk.answers.__setitem__, number))
+    while "wait for rows that another transaction holds" not in caplog.text:
+        await asyncio.sleep(0.01)
+    assert desk.answers == dict.fromkeys((1, 4, 6), Verdict.APPLIED)
+    assert (committer.backlog, drained.done()) == (1, False)
+
+    desk.store.locked = set()
+    await drained
+    await asyncio.sleep(0)
+    assert desk.answers[2] is Verdict.APPLIED
+    assert desk.store.seen[-1] == [2]
+    await committer.stop()
+
+
+async def test_what_is_set_aside_is_forgotten_by_a_stop(desk: Desk) -> None:
+    desk.store.locked = {1}
+    committer = Committer(desk.host, cast("Store", desk.store), WorkerSettings())
+    committer.submit(transition(1), partial(desk.answers.__setitem__, 1))
+    committer.start()
+    while not desk.store.seen:
+        await asyncio.sleep(0.001)
+    await committer.stop()
+    assert desk.answers == {}
+    assert [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("romulus-committer")] == []

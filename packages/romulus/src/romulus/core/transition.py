@@ -149,6 +149,7 @@ class Verdict(Enum):
 
     APPLIED = "applied"  # now, or before under the same transition ID
     REFUSED = "refused"  # a guard did not hold: nothing of it was written; kept as evidence
+    LOCKED = "locked"  # another transaction holds rows that it needs: nothing of it was written; the same again later
 
 
 @dataclass(slots=True)

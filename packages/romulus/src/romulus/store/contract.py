@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from romulus.core.errors import StoreUnavailable
 from romulus.core.machine import RunStatus
 from romulus.core.operations import Decided, OperationNote, OperationRow, OperationState, Report
 from romulus.core.pools import PoolBeat, PoolReport, PoolStanding, TakenPool
@@ -32,6 +33,10 @@ AskChild: TypeAlias = Callable[[Run, Generation, str, str, Sequence[Entry], bool
 
 class BatchRejected(Exception):
     """A statement of the batch raised; the whole batch was rolled back. The committer bisects it."""
+
+
+class RowsLocked(StoreUnavailable):
+    """Another transaction holds rows that this needs, for longer than is waited for: nothing was written, and nothing else is amiss."""
 
 
 @dataclass(slots=True)
@@ -475,12 +480,13 @@ class Store(Protocol):
         """Store signs of life; say of each attempt whether it is still claimed under that fence: False, its outcome is no longer wanted."""
         ...
 
-    async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool]:
+    async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool | None]:
         """Put how attempts ended into their runs' inboxes (`About.POOL`) with a `wakes` row each; those accepted before count as accepted.
 
         False: it is no longer claimed under that fence; nothing changes, and the report is kept as evidence of its run (`late_attempt`).
         `PoolEnd.UNREAD` tells the run nothing: the attempt is queued again, due at once, and the detail kept as evidence
         (`unread_attempt`), once for each worker and up to the store's limit; too late, it leaves nothing.
+        None: another transaction holds the attempt; nothing changes, and the same is to be reported again.
         """
         ...
 

@@ -1,4 +1,7 @@
-"""Group commit: whatever transitions have gathered are one database transaction, each guarded on its own."""
+"""Group commit: whatever transitions have gathered are one database transaction, each guarded on its own.
+
+A transition that needs rows which another transaction holds is set aside and tried again beside the others, which go on.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,11 @@ log = logging.getLogger("romulus.worker")
 Answer = Callable[[Verdict | BatchRejected], object]
 RETRY_MIN = 20_000  # µs
 RETRY_MAX = 2_000_000  # µs
+LOCKED_TOLD_FROM = 4 * RETRY_MIN  # each try has waited for the rows as well
+LOCKED = (
+    "%d transitions wait for rows that another transaction holds, the first is of the run with key %d; the others go on; "
+    "`romulus doctor` names transactions that are open for long"
+)
 TOLD_FROM = 1_000_000  # µs between two tries: a store that is only busy has answered by then
 
 
@@ -39,6 +47,8 @@ class Committer:
     def __init__(self, host: Host, store: Store, settings: WorkerSettings) -> None:
         self._host, self._store, self._settings = host, store, settings
         self._pending: deque[Submission] = deque()
+        self._aside: deque[Submission] = deque()  # what needs rows that are locked
+        self._unlocking: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -50,8 +60,7 @@ class Committer:
 
     async def stop(self) -> None:
         """Stop at once; what is not written yet stays unwritten."""
-        if self._task is not None:
-            await end([self._task])
+        await end([task for task in (self._task, self._unlocking) if task is not None])
 
     async def drained(self) -> None:
         """Wait until everything submitted has its answer."""
@@ -60,7 +69,7 @@ class Committer:
     @property
     def backlog(self) -> int:
         """Return how many transitions wait."""
-        return len(self._pending)
+        return len(self._pending) + len(self._aside)
 
     def submit(self, transition: Transition, answer: Answer) -> None:
         """Queue a transition; *answer* gets its verdict, or BatchRejected if it alone makes the store raise."""
@@ -77,7 +86,12 @@ class Committer:
             batch.clear()  # it would keep its runs in memory until the next one
             if not self._pending:
                 self._ready.clear()
-                self._idle.set()
+                self._rest()
+
+    def _rest(self) -> None:
+        """Note that everything has its answer, if it has."""
+        if not self._ready.is_set() and self._unlocking is None:
+            self._idle.set()
 
     def _gather(self) -> list[Submission]:
         """Take what has gathered, within the bounds of one commit."""
@@ -102,7 +116,30 @@ class Committer:
             await self._write(batch[middle:])
             return
         for submission, verdict in zip(batch, verdicts, strict=True):
-            self._host.call_soon(submission.answer, verdict)
+            if verdict is Verdict.LOCKED:
+                self._set_aside(submission)
+            else:
+                self._host.call_soon(submission.answer, verdict)
+
+    # ---- what needs locked rows ------------------------------------------------------------
+    def _set_aside(self, submission: Submission) -> None:
+        self._aside.append(submission)
+        if self._unlocking is None:
+            self._unlocking = self._host.spawn(self._unlock(), name="romulus-committer-aside")
+
+    async def _unlock(self) -> None:
+        """Try what is set aside again, together and less and less often, until all of it has its answer."""
+        wait, told = RETRY_MIN, False
+        while self._aside:
+            if not told and wait >= LOCKED_TOLD_FROM:
+                told = True
+                log.warning(LOCKED, len(self._aside), self._aside[0].transition.run)
+            await pause(self._host, wait)
+            wait = min(wait * 2, RETRY_MAX)
+            batch = [self._aside.popleft() for _ in range(min(len(self._aside), self._settings.batch_max))]
+            await self._write(batch)
+        self._unlocking = None
+        self._rest()
 
     async def _apply(self, transitions: list[Transition]) -> Sequence[Verdict]:
         """Write the batch for certain: again while the store cannot be reached, the same again while its outcome is unknown."""

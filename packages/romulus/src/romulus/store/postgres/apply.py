@@ -12,14 +12,14 @@ from romulus.core.errors import StoreError
 from romulus.core.machine import ENDS_CLAIM, Change
 from romulus.core.pools import DEFAULT_POOL
 from romulus.core.transition import Transition, Verdict
-from romulus.store.contract import BatchRejected
+from romulus.store.contract import BatchRejected, RowsLocked
 
 from .advance import statement
 from .children import has_family, write_family
 from .ending import ends
 from .evidence import keep_refused
 from .operating import for_review, mailed
-from .pool import Pool
+from .pool import HASTE, Pool
 from .pools import has_pools, leave_pools, write_pools
 from .rows import generation_parts
 from .session import OwnSession, Session
@@ -39,13 +39,13 @@ async def apply(pool: Pool, transitions: Sequence[Transition], forgot: Callable[
     if not transitions:
         return []
     try:
-        done = await _write(pool, rounds(transitions))
+        done, locked = await _written(pool, transitions)
     except STATEMENT_ERRORS as error:
         raise BatchRejected(str(error)) from error
-    refused = [t for t in transitions if t.id not in done]
+    refused = [t for t in transitions if t.id not in done | locked]
     done |= await refuse(pool, refused)
     await _reread(pool, [t.run for t in transitions if t.change is Change.PARK and t.id in done], forgot)
-    return [Verdict.APPLIED if t.id in done else Verdict.REFUSED for t in transitions]
+    return [Verdict.LOCKED if t.id in locked else Verdict.APPLIED if t.id in done else Verdict.REFUSED for t in transitions]
 
 
 def concerns_others(t: Transition) -> bool:
@@ -114,6 +114,31 @@ async def refuse(pool: Pool, refused: Sequence[Transition]) -> set[int]:
 
 def _detail(t: Transition) -> str:
     return json.dumps({"transition": t.id, "change": t.change, "revision": t.revision, "position": t.position, "generation": t.generation})
+
+
+async def _written(pool: Pool, transitions: Sequence[Transition]) -> tuple[set[int], set[int]]:
+    """Write what can be written; return the IDs of those whose guards held, and of those for which rows are locked."""
+    try:
+        return await _write(pool, rounds(transitions)), set()
+    except RowsLocked:
+        return await _apart(pool, transitions)
+
+
+async def _apart(pool: Pool, transitions: Sequence[Transition]) -> tuple[set[int], set[int]]:
+    """Halve a batch that found rows locked until what needs them stands alone, all of one run together, so that the others are written."""
+    runs = list(dict.fromkeys(t.run for t in transitions))
+    if len(runs) == 1:
+        return set(), {t.id for t in transitions}
+    done, locked = set[int](), set[int]()
+    for half in (set(runs[: len(runs) // 2]), set(runs[len(runs) // 2 :])):
+        part = [t for t in transitions if t.run in half]
+        try:
+            written, left = await pool.write(lambda s, part=part: _in_turn(s, rounds(part)), HASTE), set[int]()  # type: ignore[misc]
+        except RowsLocked:
+            written, left = await _apart(pool, part)
+        done |= written
+        locked |= left
+    return done, locked
 
 
 async def _write(pool: Pool, groups: list[list[Transition]]) -> set[int]:

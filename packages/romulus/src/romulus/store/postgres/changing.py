@@ -27,6 +27,8 @@ from .session import Session
 Decide: TypeAlias = Callable[[Run, Generation, int], Next | None]
 
 LOCK: Final[LiteralString] = f"SELECT key FROM romulus.runs {of_name('$1', '$2')} FOR UPDATE"
+# Children are locked in the order of their keys, as batches do; none of them is waited for.
+FREE: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE key = ANY($1::bigint[]) ORDER BY key FOR UPDATE SKIP LOCKED"
 WRITE: Final[LiteralString] = (
     "UPDATE romulus.runs SET status = $2, position = $3, revision = $4, owner = $5, fence = $6, cancel_seq = $7, cancel_reason = $8, "
     "last_transition = $9, armed = $10, losses = $11, wake_at = $12, lane = $13, queue_at = $14, priority = $15, digest = $16, "
@@ -73,14 +75,17 @@ async def close_children(session: Session, limit: int, decide: AskChild, known: 
     *known*: what a look has left.
     """
     requests, found = await asked(session, limit, known)
-    for each in sorted(found, key=lambda each: each.child):  # run rows are locked in the order of their keys, as batches do
+    locked = {key for (key,) in await session.rows("close.lock", FREE, [each.child for each in found])} if found else set[int]()
+    for each in sorted(found, key=lambda each: each.child):
+        if each.child not in locked:
+            continue  # somebody else has it: its request stays
         entries, unsettled = await _before_retry(session, each) if each.how == "retry" else ((), False)
         await change(session, each.namespace, each.run_id, partial(_asked, decide, each, entries, unsettled))
         if each.how == "retry":
             await tell_ended(session, each.child)
     if requests:
-        await carried_out(session, requests, found, limit)
-    return len(found)
+        await carried_out(session, requests, found, limit, locked)
+    return len(locked)
 
 
 async def _before_retry(session: Session, child: Asked) -> tuple[Sequence[Entry], bool]:

@@ -8,7 +8,7 @@ while it becomes another generation's is told of in any order of the two commits
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final, LiteralString, NamedTuple
 
 from romulus.core.machine import TERMINAL
@@ -212,12 +212,14 @@ async def asked(session: Session, limit: int, known: Lists) -> tuple[list[int], 
     return oldest, [Asked(*row) for row in await session.rows("to_close.asked", ASKED, oldest, limit)]
 
 
-async def carried_out(session: Session, requests: Sequence[int], done: Sequence[Asked], limit: int) -> None:
-    """Note which children were asked, and delete the requests that have nothing left to ask."""
+async def carried_out(session: Session, requests: Sequence[int], found: Sequence[Asked], limit: int, locked: Container[int]) -> None:
+    """Note which children were asked, those *locked* for it, and delete the requests that have nothing left to ask."""
+    done = [each for each in found if each.child in locked]
     if done:
         await session.rows("children.closed", CLOSED, [each.child for each in done], [each.how for each in done])
-    last = done[-1].request - done[-1].whole if len(done) == limit else None  # more of a whole generation's children may be left
-    over = [key for key in requests if last is None or key <= last]
+    left = {each.request for each in found if each.child not in locked}
+    last = found[-1].request - found[-1].whole if len(found) == limit else None  # more of a whole generation's children may be left
+    over = [key for key in requests if (last is None or key <= last) and key not in left]
     await session.rows("to_close.done", "DELETE FROM romulus.to_close WHERE key = ANY($1::bigint[])", over)
 
 

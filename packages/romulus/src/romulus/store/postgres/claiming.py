@@ -17,7 +17,8 @@ from romulus.core.record import Record
 from romulus.store.contract import ClaimRequest, Claims, Owned
 
 from .looking import ALONE, READY, Look, Queue, conditions, look
-from .matching import match
+from .matching import Matched, match
+from .matching import Queue as Blocked
 from .pool import Pool
 from .rows import RECORD, record_of
 from .session import Session
@@ -28,10 +29,11 @@ RISE_MAX: Final = 1000  # prioritised runs that rise to their rank in one claim
 
 
 class Claimed(NamedTuple):
-    """A claim, and whether it has left something that it has matched, or seen to be due or woken."""
+    """A claim, whether it has left something that it has matched, or seen to be due or woken, and the queues that it found blocked."""
 
     claims: Claims
     left: bool
+    blocked: Sequence[Blocked] = ()
 
 
 LOCK: Final[LiteralString] = f"SELECT r.key {DUE}"
@@ -86,7 +88,7 @@ async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Lo
 
     *doubtful*: times of claims whose commit had no answer; *times* gets this one's, should its own have none.
     """
-    matched = await match(session, seen.queued, request.match_max) if seen.queued else set[int]()
+    matched, blocked = await match(session, seen.queued, request.match_max) if seen.queued else Matched(set(), [])
     full, ready = len(seen.queued) == request.match_max, sum(map(len, seen.ready.values()))
     taken: Sequence[Record] = ()
     more = seen.asleep
@@ -100,7 +102,7 @@ async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Lo
             await _rise(session, request, n, seen)
         seen = await look(session, request, 0, seen.queues, seen.lists)
     if not seen.live:
-        return Claimed(Claims(taken, None), bool(matched))  # marked dead meanwhile: its claims would be void at once
+        return Claimed(Claims(taken, None), bool(matched), blocked)  # marked dead meanwhile: its claims would be void at once
     times.append(seen.now)
     room = request.limit - len(taken)
     keys = await _lost(session, request, doubtful)
@@ -109,7 +111,7 @@ async def claim(session: Session, request: ClaimRequest, to: RunStatus, seen: Lo
     records = [*await _take(session, request, to, seen.now, keys), *taken]
     # A run may have been in the middle of parking: it is looked at once more, after this commit.
     found = claims(records, seen, seen.now if left else seen.later, unmatched=bool(full or matched - woken))
-    return Claimed(found, full or not matched <= {record.run.key for record in records})
+    return Claimed(found, full or not matched <= {record.run.key for record in records}, blocked)
 
 
 def claims(records: Sequence[Record], seen: Look, due: int | None, *, unmatched: bool = False) -> Claims:

@@ -9,6 +9,7 @@ from typing import Final
 import asyncpg
 
 from romulus.core.errors import ConfigurationError, StoreError, StoreUnavailable
+from romulus.store.contract import RowsLocked
 
 # The connection is of no further use, and an answer that was on its way is lost.
 LOST: Final[tuple[type[BaseException], ...]] = (
@@ -77,7 +78,8 @@ def unavailable(error: BaseException, shown: str) -> StoreUnavailable | None:
     if not is_lost(error) and state not in WAIT_STATES and state[:2] not in WAIT_CLASSES and state not in CLASH_STATES:
         return None
     remedy = REMEDIES.get(state, "the server cannot be reached or answer now")
-    return StoreUnavailable(f"{shown}: {remedy} ({text_of(error)})")
+    kind = RowsLocked if state == LOCKED else StoreUnavailable
+    return kind(f"{shown}: {remedy} ({text_of(error)})")
 
 
 def at_connect(error: BaseException, shown: str) -> StoreError | ConfigurationError:

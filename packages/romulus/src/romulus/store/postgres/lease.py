@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar, cast
 from romulus.core.errors import StoreUnavailable
 from romulus.core.ports import Host
 from romulus.core.transition import Transition, Verdict
+from romulus.store.contract import RowsLocked
 
 from . import workers
 from .apply import apply
@@ -54,6 +55,8 @@ class PostgresLease:
     def apply(self, transition: Transition) -> Verdict:
         """Write one transition from the lease's thread."""
         verdict = self._call(apply(self._pool, [transition]))[0]
+        if verdict is Verdict.LOCKED:
+            raise RowsLocked("another transaction holds the run's row: the transition was not written")
         self._host.call_from_thread(self._told)
         return verdict
 

@@ -1,7 +1,9 @@
 """Matching events with waits, after each side's own commit.
 
 Whoever matches a queue (namespace, name, correlation ID) holds its advisory lock, so an event is offered by one matcher at a time. The
-match itself is a guarded update of the wait row and nowhere else. Waits are locked in the order of (run, seq), as closing them does.
+match itself is a guarded update of the wait row and nowhere else. Waits are locked in the order of (run, seq), as closing them does. No
+lock of a wait is waited for: it may be a caller's transaction that has closed it, and nobody knows for how long. A queue of which nothing
+more could be matched for that is blocked: queued again, and left alone for a moment by whoever found it so (`Aside`).
 """
 
 # ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
@@ -10,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any, Final, LiteralString, NamedTuple, TypeAlias
+
+from romulus.core.ports import Host
 
 from .floors import LOWEST, SNAPSHOT, Lists, lists
 from .rows import Row
@@ -34,6 +38,7 @@ class ToMatch(NamedTuple):
 
 LOCKS: Final = 256  # queues share so many locks: a server's lock table is bounded
 LOCK_CLASS: Final[LiteralString] = "1383034229"  # "Romu": advisory locks of others have other numbers
+ASIDE_MIN, ASIDE_MAX = 20_000, 1_000_000  # µs that a blocked queue is left alone, doubled each time
 DIGITS: Final[tuple[LiteralString, ...]] = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 PAIRS_MAX: Final = 100  # of one queue in one statement
 TAKERS_MAX: Final = 10  # times another wait is looked for when the one chosen has just been closed
@@ -76,7 +81,7 @@ pairs AS MATERIALIZED (SELECT w.*, e.arrival FROM w JOIN e USING (namespace, nam
 plain AS MATERIALIZED (SELECT * FROM pairs b WHERE NOT EXISTS (SELECT 1 FROM (SELECT * FROM odd UNION ALL SELECT * FROM back) o
     WHERE o.namespace = b.namespace AND o.name = b.name AND o.correlation_id = b.correlation_id)),
 locked AS MATERIALIZED (SELECT x.run, x.seq, p.arrival FROM plain p JOIN romulus.waits x ON x.run = p.run AND x.seq = p.seq
-    WHERE (x.event + 0) IS NULL ORDER BY x.run, x.seq FOR UPDATE OF x),
+    WHERE (x.event + 0) IS NULL ORDER BY x.run, x.seq FOR UPDATE OF x SKIP LOCKED),
 matched AS (UPDATE romulus.waits x SET event = l.arrival FROM locked l WHERE x.run = l.run AND x.seq = l.seq AND (x.event + 0) IS NULL
     RETURNING x.run, x.event, x.namespace, x.name, x.correlation_id),
 taken AS (DELETE FROM romulus.unmatched u USING matched m WHERE u.namespace = m.namespace AND u.name = m.name
@@ -96,16 +101,57 @@ OFFERED: Final[LiteralString] = (
     "AND w.event IS NULL AND (w.include_late OR NOT EXISTS (SELECT 1 FROM romulus.dealt d WHERE d.event = $4 AND d.run = w.run "
     "AND d.how = 'late')) ORDER BY w.key"
 )
+# To all that it is offered, or to none: a shared wait that was passed over would never have it.
 GIVE: Final[LiteralString] = """
 WITH locked AS MATERIALIZED (SELECT w.run, w.seq FROM unnest($1::bigint[], $2::integer[]) t (run, seq)
-    JOIN romulus.waits w ON w.run = t.run AND w.seq = t.seq WHERE (w.event + 0) IS NULL ORDER BY w.run, w.seq FOR UPDATE OF w),
+    JOIN romulus.waits w ON w.run = t.run AND w.seq = t.seq WHERE (w.event + 0) IS NULL ORDER BY w.run, w.seq FOR UPDATE OF w
+    SKIP LOCKED),
 matched AS (UPDATE romulus.waits w SET event = $3 FROM locked l WHERE w.run = l.run AND w.seq = l.seq AND (w.event + 0) IS NULL
+    AND (SELECT count(*) FROM locked) = cardinality($1)
     RETURNING w.run, w.seq, w.namespace, w.name, w.correlation_id),
 taken AS (DELETE FROM romulus.unmatched u USING (SELECT DISTINCT namespace, name, correlation_id FROM matched) m
     WHERE u.namespace = m.namespace AND u.name = m.name AND u.correlation_id = m.correlation_id AND u.arrival = $3),
 woken AS (INSERT INTO romulus.wakes (run) SELECT run FROM matched ORDER BY run)
 SELECT run, seq FROM matched
 """
+AGAIN: Final[LiteralString] = f"INSERT INTO romulus.to_match (namespace, name, correlation_id) SELECT * FROM {QUEUES}"
+
+
+class Matched(NamedTuple):
+    """What was matched: runs that got an event, and queues in which a wait is locked by somebody else."""
+
+    runs: set[int]
+    blocked: list[Queue]
+
+
+class Aside:
+    """Queues that were found blocked, and until when they are left alone: a look passes over them."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._left: dict[Queue, tuple[int, int]] = {}  # until (host's monotonic µs), the pause
+
+    def put(self, queues: Iterable[Queue], least: int = ASIDE_MIN) -> None:
+        """Leave *queues* alone, longer each time."""
+        now = self._host.monotonic()
+        for queue in queues:
+            _, before = self._left.get(queue, (0, 0))
+            pause = min(max(before * 2, least), ASIDE_MAX)
+            self._left[queue] = now + pause, pause
+
+    def free(self, rows: Sequence[ToMatch]) -> list[ToMatch]:
+        """Return those of *rows* whose queues may be matched now, and forget what has been left alone for long enough."""
+        if not self._left:
+            return list(rows)
+        now = self._host.monotonic()
+        self._left = {queue: left for queue, left in self._left.items() if left[0] + ASIDE_MAX > now}
+        return [row for row in rows if self._left.get(row.queue, (0, 0))[0] <= now]
+
+    @property
+    def pause(self) -> int | None:
+        """Return µs until the first of them may be matched; None: there is none."""
+        now = self._host.monotonic()
+        return min((until - now for until, _ in self._left.values() if until > now), default=None)
 
 
 async def head(session: Session, limit: int, known: Lists | None = None) -> tuple[list[ToMatch], Lists]:
@@ -125,55 +171,70 @@ def locks(rows: Iterable[tuple[int, Queue] | ToMatch]) -> LiteralString:
     return numbers and f"SELECT pg_advisory_xact_lock({LOCK_CLASS}, x) FROM unnest(ARRAY[{numbers}]::integer[]) x"
 
 
-async def match(session: Session, rows: Sequence[ToMatch], limit: int) -> set[int]:
-    """Match the queues that *rows* speak of, inside the open transaction, which has their `locks`; return the runs that got an event."""
+async def match(session: Session, rows: Sequence[ToMatch], limit: int) -> Matched:
+    """Match the queues that *rows* speak of, inside the open transaction, which has their `locks`."""
     queues = sorted({row.queue for row in rows})
     if any(row.returned for row in rows):
         await session.rows("match.returned", RETURNED, *_columns(queues))
     odd, matched = await _match_plain(session, queues, [row.key for row in rows])
     for queue in odd:
-        matched |= await _match_odd(session, queue, limit)
+        await _match_odd(session, queue, limit, matched)
+    if matched.blocked:
+        await session.rows("match.again", AGAIN, *_columns(matched.blocked))
     return matched
 
 
-async def _match_plain(session: Session, queues: Sequence[Queue], rows: Sequence[int]) -> tuple[list[Queue], set[int]]:
+async def _match_plain(session: Session, queues: Sequence[Queue], rows: Sequence[int]) -> tuple[list[Queue], Matched]:
     """Pair oldest with oldest, for all queues at once, until no plain pair is left, and consume *rows* of `to_match`.
 
-    Return the queues that are odd, and the runs that were matched. A queue is looked at again only if it may hold another pair: all
-    that one look takes were pairs, a wait was closed while its lock was waited for, or an event was given back since *rows* were seen.
+    Return also the queues that are odd. A queue is looked at again only if it may hold another pair: all that one look takes were pairs,
+    a wait was locked or has been closed, or an event was given back since *rows* were seen. It is blocked when nothing of it is matched.
     """
     odd: list[Queue] = []
-    matched: set[int] = set()
+    matched = Matched(set(), [])
     while queues:
         found = await session.rows("match.pair", PAIR, *_columns(queues), rows)
         back = [(namespace, name, correlation) for namespace, name, correlation, returned, *_ in found if returned]
         if back:
             await session.rows("match.returned", RETURNED, *_columns(back))
         odd += [(namespace, name, correlation) for namespace, name, correlation, returned, is_odd, *_ in found if is_odd and not returned]
-        matched.update(run for *_, runs in found for run in runs)
-        queues = back + [
-            (namespace, name, correlation)
+        matched.runs.update(run for *_, runs in found for run in runs)
+        more = [
+            ((namespace, name, correlation), bool(runs))
             for namespace, name, correlation, returned, is_odd, pairs, runs in found
             if not returned and not is_odd and (pairs >= PAIRS_MAX or len(runs) < pairs)
         ]
+        matched.blocked.extend(queue for queue, some in more if not some)
+        queues = back + [queue for queue, some in more if some]
         rows = []
     return odd, matched
 
 
-async def _match_odd(session: Session, queue: Queue, limit: int) -> set[int]:
+async def _match_odd(session: Session, queue: Queue, limit: int, matched: Matched) -> None:
     """Offer each event of one queue to every shared wait and to the oldest other one, leaving out runs it came too late for."""
-    matched: set[int] = set()
     for (event,) in await session.rows("match.events", UNMATCHED, *queue, limit):
-        for _ in range(TAKERS_MAX):
-            offered = await session.rows("match.offered", OFFERED, *queue, event)
-            takers = [row for row in offered if row[2]] + [row for row in offered if not row[2]][:1]
-            if not takers:
-                break
-            given = await session.rows("match.give", GIVE, [run for run, _, _ in takers], [seq for _, seq, _ in takers], event)
-            matched.update(run for run, _ in given)
-            if given:
-                break
-    return matched
+        given = await _offer(session, queue, event)
+        if given is None:
+            matched.blocked.append(queue)
+            return
+        matched.runs.update(given)
+
+
+async def _offer(session: Session, queue: Queue, event: int) -> list[int] | None:
+    """Give an event to all that it is offered and return their runs; None: a wait of these is locked, also when looked at once more."""
+    before: list[Row] = []
+    for _ in range(TAKERS_MAX):
+        offered = await session.rows("match.offered", OFFERED, *queue, event)
+        takers = [row for row in offered if row[2]] + [row for row in offered if not row[2]][:1]
+        if not takers:
+            return []
+        if takers == before:
+            return None
+        given = await session.rows("match.give", GIVE, [run for run, _, _ in takers], [seq for _, seq, _ in takers], event)
+        if given:
+            return [run for run, _ in given]
+        before = takers
+    return None
 
 
 def _lock(queue: Queue) -> int:

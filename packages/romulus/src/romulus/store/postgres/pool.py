@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 # A record in the log, without any other effect: its commit waits until everything before it is where commits have to be.
 FLUSH: Final[LiteralString] = "SELECT pg_logical_emit_message(true, 'romulus', '')"
+# With BEGIN, in a transaction that tries what has found rows locked before.
+HASTE: Final[LiteralString] = "SET LOCAL lock_timeout = '50ms'"
 CLASHES_MAX: Final = 20  # times a transaction is tried again that was undone for another's sake
 DRIVER_ERRORS: Final = (OSError, EOFError, asyncio.TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 

@@ -2,7 +2,8 @@
 
 A batch has locked its run rows when it comes here; then attempts are locked by their keys, here as by whoever works them, and workers lock
 nothing of a run. What is told of an attempt is inserted while its row is locked, so that the end of its generation, which deletes the row
-first and the messages after, leaves none behind.
+first and the messages after, leaves none behind. A renewal waits for no attempt that somebody else has locked, and what waits for one in
+vain passes it over: its worker works others too.
 """
 
 # ruff: noqa: S608  # every statement is put together from literals: `LiteralString` is checked
@@ -57,8 +58,9 @@ QUEUE: Final[LiteralString] = (
 
 # ---- a pool's workers
 RENEW: Final[LiteralString] = (
-    "WITH own AS MATERIALIZED (SELECT key FROM romulus.pool_attempts WHERE owner = $1 AND key = ANY($3::bigint[]) ORDER BY key FOR UPDATE) "
-    "UPDATE romulus.pool_attempts a SET lease_until = c.now + $2 FROM own, (SELECT romulus.clock() AS now OFFSET 0) c WHERE a.key = own.key"
+    "WITH own AS MATERIALIZED (SELECT key FROM romulus.pool_attempts WHERE owner = $1 AND key = ANY($3::bigint[]) ORDER BY key "
+    "FOR UPDATE SKIP LOCKED) UPDATE romulus.pool_attempts a SET lease_until = c.now + $2 "
+    "FROM own, (SELECT romulus.clock() AS now OFFSET 0) c WHERE a.key = own.key"
 )
 # Each pool is asked for on its own, so that the index gives its rows in order.
 FITTING: Final[LiteralString] = "a.namespace = $1 AND a.due IS NOT NULL AND a.step = ANY($3::text[]) AND a.key <> ALL($4::bigint[])"
@@ -83,6 +85,8 @@ TAKEN: Final[LiteralString] = (
 )
 LIVE: Final[LiteralString] = "SELECT EXISTS (SELECT 1 FROM romulus.workers WHERE id = $1 AND NOT dead)"
 LOCK: Final[LiteralString] = "SELECT key FROM romulus.pool_attempts WHERE key = ANY($1::bigint[]) ORDER BY key FOR UPDATE"
+LOCK_FREE: Final[LiteralString] = f"{LOCK} SKIP LOCKED"
+THERE: Final[LiteralString] = "SELECT key FROM romulus.pool_attempts WHERE key = ANY($1::bigint[])"
 BEAT: Final[LiteralString] = (
     "UPDATE romulus.pool_attempts a SET beat_at = c.now, heartbeat = coalesce(x.details, a.heartbeat) "
     "FROM unnest($1::bigint[], $2::bigint[], $3::bytea[]) x (key, fence, details), (SELECT romulus.clock() AS now OFFSET 0) c "
@@ -210,20 +214,24 @@ async def take(
     return TakenPool(taken, (await look(session, namespace, pools, steps, aside)).next)
 
 
-async def beat(session: Session, beats: Sequence[PoolBeat]) -> list[bool]:
-    """Store signs of life; see `Store.beat_pool`."""
-    beaten = [(b.key, b.fence, b.details) for b in beats if b.beaten]
+async def beat(session: Session, beats: Sequence[PoolBeat], *, free: bool = False) -> list[bool]:
+    """Store signs of life; see `Store.beat_pool`. *free*: of attempts that nobody else has locked."""
+    asked = [b.key for b in beats if b.beaten]
+    locked = {key for (key,) in await session.rows("pools.lock_beaten", LOCK_FREE if free else LOCK, asked)} if asked else set[int]()
+    beaten = [(b.key, b.fence, b.details) for b in beats if b.key in locked]
     if beaten:
-        await session.rows("pools.lock_beaten", LOCK, [key for key, _, _ in beaten])
         await session.rows("pools.beat", BEAT, *_columns(beaten))
     wanted = {key for (key,) in await session.rows("pools.wanted", WANTED, [b.key for b in beats], [b.fence for b in beats])}
     return [b.key in wanted for b in beats]
 
 
-async def report(session: Session, reports: Sequence[PoolReport]) -> list[bool]:
-    """Put how attempts ended into their runs' inboxes; see `Store.report_pool`."""
-    await session.rows("pools.lock_reported", LOCK, [each.key for each in reports])
-    return [await _report(session, each) for each in reports]
+async def report(session: Session, reports: Sequence[PoolReport], *, free: bool = False) -> list[bool | None]:
+    """Put how attempts ended into their runs' inboxes; see `Store.report_pool`. *free*: of attempts that nobody else has locked."""
+    keys = {each.key for each in reports}
+    kept = keys - {key for (key,) in await session.rows("pools.lock_reported", LOCK_FREE if free else LOCK, list(keys))}
+    if kept:  # deleted, or somebody else has it
+        kept = {key for (key,) in await session.rows("pools.there", THERE, list(kept))}
+    return [None if each.key in kept else await _report(session, each) for each in reports]
 
 
 async def _report(session: Session, given: PoolReport) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, LiteralString, TypeVar, cast
 
 from romulus.core.errors import CommitUnknown, StoreUnavailable
@@ -25,6 +26,7 @@ from romulus.store.contract import (
     OperationsServed,
     Owned,
     QueuedPool,
+    RowsLocked,
     RunFilter,
     Store,
     StoredEvent,
@@ -65,7 +67,7 @@ from .listening import Listener
 from .notifying import Notifier
 from .pacing import Paced
 from .place import Place
-from .pool import Pool
+from .pool import HASTE, Pool
 from .reporting import Ask as AskOperation
 from .reporting import Decide as DecideOperation
 from .schema import VERSION
@@ -100,12 +102,13 @@ class PostgresStore:
         self._listener = Listener(place, host, token)
         self._clock = Clock(self._pool, host)
         self._identity = Identity(self._pool)
-        self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start)
-        self._sends: Grouped[NewEvent, Received | EventClash | EventRefused] = Grouped(host, self._send)
-        self._reports: Grouped[AskOperation, Decided | None] = Grouped(host, self._report)
+        self._starts: Grouped[NewRun, Created | Existing] = Grouped(host, self._start, partial(self._start, hasty=True))
+        self._sends: Grouped[NewEvent, Received | EventClash | EventRefused] = Grouped(host, self._send, partial(self._send, hasty=True))
+        self._reports: Grouped[AskOperation, Decided | None] = Grouped(host, self._report, partial(self._report, hasty=True))
         self._records: Grouped[tuple[str, str], Record | None] = Grouped(host, self._named)
         self._statuses: Grouped[tuple[str, str], RunStatus | None] = Grouped(host, self._status)
         self._looks = Remembered()
+        self._aside = matching.Aside(host)
         self._forgotten, self._unread, self._over = Paced[int](host), Paced[int](host), Paced[int](host)
         self._warned = False
         self._doubts: dict[str, list[tuple[int, int]]] = {}  # owner: (kept until, store time) of claims whose commit got no answer
@@ -269,11 +272,19 @@ class PostgresStore:
             return Claims((), None)
         doubts = self._doubtful(request.owner)
         if seen.idle and not doubts:
-            return claiming.claims((), seen, seen.later if seen.live else None)
+            return self._not_later(claiming.claims((), seen, seen.later if seen.live else None))
         if seen.queued and doubts:  # what a lost commit may have taken is locked first: not after queues
             await self._match(seen.queued, request.match_max)
             return Claims((), None, unmatched=True)
-        return await self._claim(request, to, seen, doubts)
+        try:
+            claims = await self._claim(request, to, seen, doubts)
+        except RowsLocked:
+            if not seen.queued:
+                raise
+            self._aside.put((row.queue for row in seen.queued), matching.ASIDE_MAX)  # another matcher of theirs is stuck: claims go on
+            seen.queued = []
+            claims = await self._claim(request, to, seen, doubts)
+        return self._not_later(claims)
 
     async def reclaim(self, run: int, owner: str, fence: int) -> Record | None:
         """Take a new fence on a run that *owner* still owns under *fence*."""
@@ -377,11 +388,17 @@ class PostgresStore:
 
     async def beat_pool(self, beats: Sequence[PoolBeat]) -> Sequence[bool]:
         """Store signs of life."""
-        return await self._repeatable(lambda s: pools.beat(s, beats))
+        try:
+            return await self._repeatable(lambda s: pools.beat(s, beats))
+        except RowsLocked:
+            return await self._repeatable(lambda s: pools.beat(s, beats, free=True))
 
-    async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool]:
+    async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool | None]:
         """Put how attempts ended into their runs' inboxes."""
-        answers = await self._repeatable(lambda s: pools.report(s, reports))
+        try:
+            answers = await self._repeatable(lambda s: pools.report(s, reports))
+        except RowsLocked:
+            answers = await self._repeatable(lambda s: pools.report(s, reports, free=True))
         self._told()
         return answers
 
@@ -430,21 +447,21 @@ class PostgresStore:
         return transaction
 
     # ---- inside ----------------------------------------------------------------------------
-    async def _start(self, runs: Sequence[NewRun]) -> Sequence[Created | Existing]:
-        answers = await self._resent(lambda s: starting.start(s, runs), lambda found: starting.ours(runs, found))
+    async def _start(self, runs: Sequence[NewRun], *, hasty: bool = False) -> Sequence[Created | Existing]:
+        answers = await self._resent(lambda s: starting.start(s, runs), lambda found: starting.ours(runs, found), hasty=hasty)
         self._told()
         return answers
 
-    async def _send(self, events: Sequence[NewEvent]) -> Sequence[Received | EventClash | EventRefused]:
+    async def _send(self, events: Sequence[NewEvent], *, hasty: bool = False) -> Sequence[Received | EventClash | EventRefused]:
         unknown = False
-        if len(events) == 1:
+        if len(events) == 1 and not hasty:
             try:
                 if await self._delivered(events[0]):
                     return [Received(events[0].event_id, duplicate=False)]
             except CommitUnknown:
                 unknown = True
                 self.hub.poke()  # the worker looks for what may have been claimed for it
-        answers = await self._resent(lambda s: sending.send(s, events), unknown=unknown)
+        answers = await self._resent(lambda s: sending.send(s, events), unknown=unknown, hasty=hasty)
         self._told()
         return answers
 
@@ -490,8 +507,8 @@ class PostgresStore:
             log.error("%s needs a release for schema %d or newer now: this worker claims nothing more, upgrade it", self.url, schema)
         return schema > VERSION
 
-    async def _report(self, asked: Sequence[AskOperation]) -> Sequence[Decided | None]:
-        answers = await self._pool.write(lambda s: reporting.report(s, asked))
+    async def _report(self, asked: Sequence[AskOperation], *, hasty: bool = False) -> Sequence[Decided | None]:
+        answers = await self._pool.write(lambda s: reporting.report(s, asked), HASTE if hasty else "")
         self._told()
         for answer in answers:
             if answer is not None and answer.changed:
@@ -506,6 +523,14 @@ class PostgresStore:
         self.hub.matched()
         self._notifier.soon()
 
+    def _not_later(self, claims: Claims) -> Claims:
+        """Have the next look no later than the queues set aside may be matched."""
+        pause = self._aside.pause
+        if pause is not None:
+            due = self.estimated_now() + pause
+            claims.next_due = due if claims.next_due is None else min(claims.next_due, due)
+        return claims
+
     def _known(self, what: Hashable) -> Any:
         return self._looks.of(what, self._host.monotonic(), self._pool.losses)
 
@@ -513,6 +538,7 @@ class PostgresStore:
         begun, losses, what = self._host.monotonic(), self._pool.losses, looking.what(request)
         lists = self._known(LISTS)
         seen = await looking.look(session, request, request.match_max, self._known(what), lists)
+        seen.queued = self._aside.free(seen.queued)
         self._looks.keep(what, seen.queues, begun, losses, whole=seen.whole)
         self._looks.keep(LISTS, seen.lists, begun, losses, whole=lists is None)
         return seen
@@ -521,7 +547,7 @@ class PostgresStore:
         begun, losses, lists = self._host.monotonic(), self._pool.losses, self._known(LISTS)
         rows, seen = await matching.head(session, limit, lists)
         self._looks.keep(LISTS, seen, begun, losses, whole=lists is None)
-        return rows
+        return self._aside.free(rows)
 
     async def _claim(self, request: ClaimRequest, to: RunStatus, seen: looking.Look, doubts: list[int]) -> Claims:
         times: list[int] = []
@@ -538,6 +564,7 @@ class PostgresStore:
         except CommitUnknown as error:
             self._doubt(request.owner, times)
             raise StoreUnavailable(str(error)) from error
+        self._aside.put(claimed.blocked)
         if seen.queued and claimed.left:
             self._matched()  # what was matched may be another worker's to wake or to claim
         return claimed.claims
@@ -552,7 +579,12 @@ class PostgresStore:
             await self._repeatable(lambda s: children.forget(s, unread))
 
     async def _match(self, rows: Sequence[matching.ToMatch], limit: int) -> None:
-        await self._repeatable(lambda s: matching.match(s, rows, limit), matching.locks(rows))
+        try:
+            matched = await self._repeatable(lambda s: matching.match(s, rows, limit), matching.locks(rows))
+        except RowsLocked:
+            self._aside.put((row.queue for row in rows), matching.ASIDE_MAX)
+            return
+        self._aside.put(matched.blocked)
         self._matched()
 
     def _doubt(self, owner: str, times: Sequence[int]) -> None:
@@ -576,18 +608,19 @@ class PostgresStore:
             raise StoreUnavailable(str(error)) from error
 
     async def _resent(
-        self, work: Callable[[OwnSession], Awaitable[T]], again: Callable[[T], T] = lambda found: found, *, unknown: bool = False
+        self, work: Callable[[OwnSession], Awaitable[T]], again: Callable[[T], T] = lambda found: found, *, unknown: bool = False,
+        hasty: bool = False,
     ) -> T:  # fmt: skip
         """Run *work*, one writing statement that is known again by its IDs, until it gets an answer; *again* reads that of a repetition.
 
-        *unknown*: the same was sent before, and its commit had no answer.
+        *unknown*: the same was sent before, and its commit had no answer. *hasty*: it does not wait long for locked rows.
 
         Raises:
             StoreUnavailable: nothing was written. CommitUnknown: an earlier try may have been applied.
         """
         for _ in range(RESENDS_MAX):
             try:
-                found = await self._pool.statement(work)
+                found = await (self._pool.write(work, HASTE) if hasty else self._pool.statement(work))
             except CommitUnknown:
                 unknown = True
                 continue

@@ -152,12 +152,12 @@ class FaultyStore:
             await self._lose(transitions)
         return await self._apply(transitions)
 
-    async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool]:
+    async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool | None]:
         """Report how attempts ended, or lose the answer; now and then after forged reports, each with one stale guard."""
         if self._rates.related:
             self._refuse("report_pool")
             await self._probe_pools(reports)
-        answer: Sequence[bool] = await self._inner.report_pool(reports)
+        answer: Sequence[bool | None] = await self._inner.report_pool(reports)
         if self._rates.related and self._random.random() < self._rates.unknown:
             self._unknown("report_pool", "applied")
         return answer

@@ -24,6 +24,7 @@ from romulus.worker.aside import Aside
 from romulus.worker.beats import last_details
 from romulus.worker.engine import Engine
 from romulus.worker.patience import SURPRISES_MAX, forever, patient
+from romulus.worker.pause import pause
 
 from .attempt import PoolWork
 
@@ -236,8 +237,10 @@ class PoolWorker:
             while self._outbox:
                 reports = list(self._outbox)[:at_once]
                 told = partial(engine.store.report_pool, reports)
+                locked: list[PoolReport] = []
                 try:
-                    await patient(engine.host, engine.settings.poll, told, surprises=SURPRISES_MAX)
+                    answers = await patient(engine.host, engine.settings.poll, told, surprises=SURPRISES_MAX)
+                    locked = [report for report, answer in zip(reports, answers, strict=True) if answer is None]
                 except Exception:
                     if len(reports) > 1:
                         at_once = 1
@@ -245,6 +248,9 @@ class PoolWorker:
                     log.exception("how an attempt ended cannot be stored, so it counts as lost: %s", reports[0].detail)
                 for _ in reports:
                     self._outbox.popleft()
+                self._outbox.extend(locked)
+                if len(locked) == len(reports):
+                    await pause(engine.host, engine.settings.poll)
                 self._hold()
                 self.poke()
         finally:
