@@ -551,3 +551,21 @@ async def swelling() -> str:
         return await swell(5_000)
     except romulus.ValueTooLarge:
         return "ValueTooLarge"
+
+
+async def test_a_report_on_an_attempt_that_another_transaction_holds_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    async with world(tmp_path, *FLOWS) as w:
+        _, gpu = await both(w)
+        report_pool, asked = gpu.store.report_pool, 0
+
+        async def report(reports: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return [None] * len(reports) if asked == 1 else await report_pool(reports)
+
+        monkeypatch.setattr(gpu.store, "report_pool", report)
+        assert await (await w.client.start(doubles, 3)).result(timeout=20) == [0, 2, 4]
+        assert asked > 1
+        assert left(w) == []
