@@ -373,8 +373,8 @@ class Store(Protocol):
     async def apply(self, transitions: Sequence[Transition]) -> Sequence[Verdict]:
         """Write every transition whose guards hold, in one commit; the others are REFUSED and kept as evidence.
 
-        A refused one whose ID is the row's `last_transition`, or stands in the journal, counts as APPLIED. One that needs rows which another
-        transaction holds for longer than is waited for is LOCKED, as are others of its run: nothing of it is written, or kept as evidence.
+        A refused one whose ID is the row's `last_transition`, or stands in the journal, counts as APPLIED. One that needs rows which
+        another transaction holds for longer than is waited for is LOCKED, with the others of its run: nothing of it is written or kept.
 
         Children are created in the same commit, those whose ID is taken left out: the parent's inbox has a message then. A run
         that ends with `Transition.child` puts its outcome into its parent's inbox, with a `wakes` row, if the parent is still in

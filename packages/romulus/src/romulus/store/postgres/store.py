@@ -271,8 +271,6 @@ class PostgresStore:
         if self._outdated(seen.schema):
             return Claims((), None)
         doubts = self._doubtful(request.owner)
-        if seen.idle and not doubts:
-            return self._not_later(claiming.claims((), seen, seen.later if seen.live else None))
         if seen.queued and doubts:  # what a lost commit may have taken is locked first: not after queues
             await self._match(seen.queued, request.match_max)
             return Claims((), None, unmatched=True)
@@ -550,6 +548,8 @@ class PostgresStore:
         return self._aside.free(rows)
 
     async def _claim(self, request: ClaimRequest, to: RunStatus, seen: looking.Look, doubts: list[int]) -> Claims:
+        if seen.idle and not doubts:
+            return claiming.claims((), seen, seen.later if seen.live else None)
         times: list[int] = []
         try:
             if not doubts and request.owner not in self._left:
