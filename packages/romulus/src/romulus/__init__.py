@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from romulus.core.errors import (
         CallbackRefused,
         ChildFailed,
+        CleanUpFailed,
         CleanUpTimeout,
         ConfigurationError,
         DefinitionError,
@@ -97,7 +98,7 @@ _NAMES = {
     "JournalEntry "
     "OperationDescription OperationLine OperationRecord Page PendingCommand RunDescription WaitRecord WorkerRecord",
     "romulus.core.duration": "Duration",
-    "romulus.core.errors": "CallbackRefused ChildFailed CleanUpTimeout ConfigurationError DefinitionError EventConflict "
+    "romulus.core.errors": "CallbackRefused ChildFailed CleanUpFailed CleanUpTimeout ConfigurationError DefinitionError EventConflict "
     "NondeterminismRefused NotDeterministic NotInRun NotSent OperationAbandoned OperationConflict OperationNotFound OperationRejected "
     "Rejected RomulusError RunCancelled RunConflict RunFailed RunHeld RunNotFound RunTerminated SerializationError StepFailed "
     "StepTimeout StoreError StoreUnavailable TooDeep TooManyEvents UnknownWorkflow ValueTooLarge WaitTimeout WrongColour",
@@ -124,15 +125,15 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "AnyWorkflow", "App", "Applied", "AsyncClient", "AsyncHandle", "Attempt", "Callback", "CallbackRefused", "CancelReply", "ChildFailed",
-    "ChildHandle", "CleanUpTimeout", "Client", "Codec", "ConfigurationError", "DefinitionError", "Duration", "Event", "EventConflict",
-    "EventReceipt", "EventRecord", "EvidenceRecord", "GiveUp", "Handle", "JournalEntry", "LookupResult", "NondeterminismRefused",
-    "NotApplied", "NotDeterministic", "NotInRun", "NotSent", "Operation", "OperationAbandoned", "OperationConflict", "OperationDescription",
-    "OperationFunction", "OperationLine", "OperationNotFound", "OperationRecord", "OperationRejected", "Page", "PendingCommand", "Redacted",
-    "Rejected", "Resource", "Retry", "RomulusError", "RunCancelled", "RunConflict", "RunDescription", "RunFailed", "RunHeld", "RunInfo",
-    "RunNotFound", "RunStatus", "RunTerminated", "Saga", "SerializationError", "Step", "StepFailed", "StepTimeout", "StoreError",
-    "StoreUnavailable", "SyncOperationFunction", "SyncStep", "SyncWorkflow", "TooDeep", "TooManyEvents", "Unknown", "UnknownWorkflow",
-    "ValueTooLarge", "WaitRecord", "WaitTimeout", "WorkerRecord", "Workflow", "WrongColour", "blocking", "continue_as_new",
-    "current_attempt", "current_run", "logger", "now", "operation", "patched", "resource", "rng", "run", "saga", "set_attributes", "start",
-    "step", "uuid4", "wait_for_event", "workflow",
+    "AnyWorkflow", "App", "Applied", "AsyncClient", "AsyncHandle", "Attempt", "Callback", "CallbackRefused", "CancelReply",
+    "ChildFailed", "ChildHandle", "CleanUpFailed", "CleanUpTimeout", "Client", "Codec", "ConfigurationError", "DefinitionError",
+    "Duration", "Event", "EventConflict", "EventReceipt", "EventRecord", "EvidenceRecord", "GiveUp", "Handle", "JournalEntry",
+    "LookupResult", "NondeterminismRefused", "NotApplied", "NotDeterministic", "NotInRun", "NotSent", "Operation", "OperationAbandoned",
+    "OperationConflict", "OperationDescription", "OperationFunction", "OperationLine", "OperationNotFound", "OperationRecord",
+    "OperationRejected", "Page", "PendingCommand", "Redacted", "Rejected", "Resource", "Retry", "RomulusError", "RunCancelled",
+    "RunConflict", "RunDescription", "RunFailed", "RunHeld", "RunInfo", "RunNotFound", "RunStatus", "RunTerminated", "Saga",
+    "SerializationError", "Step", "StepFailed", "StepTimeout", "StoreError", "StoreUnavailable", "SyncOperationFunction", "SyncStep",
+    "SyncWorkflow", "TooDeep", "TooManyEvents", "Unknown", "UnknownWorkflow", "ValueTooLarge", "WaitRecord", "WaitTimeout",
+    "WorkerRecord", "Workflow", "WrongColour", "blocking", "continue_as_new", "current_attempt", "current_run", "logger", "now",
+    "operation", "patched", "resource", "rng", "run", "saga", "set_attributes", "start", "step", "uuid4", "wait_for_event", "workflow",
 ]  # fmt: skip

@@ -103,7 +103,9 @@ class AsyncHandle(Generic[T]):
     async def cancel(self, reason: str = "") -> CancelReply:
         """Ask the run to end: its code gets `asyncio.CancelledError` and may clean up.
 
-        Return "accepted": it will end cancelled (or failed, if its clean-up raises); "already_terminal": it had ended.
+        Return "accepted": it will end cancelled (or failed, if its clean-up raises); "already_terminal": it had ended. A held run gets one
+        chance to clean up, and ends cancelled where it would be held again. It waits for a person first while an operation that it awaits
+        may have been applied, and where it is held for the first time while it cleans up; `describe().hold_reason` says so.
 
         Raises:
             RunNotFound

@@ -48,7 +48,7 @@ class RunDescription:
     attributes: Mapping[str, Any]
     result: Any  # of a succeeded run, as JSON for people, without what its code marks Redacted; not in listings
     error: str | None  # of a failed run, in one line
-    hold_reason: str | None
+    hold_reason: str | None  # why it is held; of a run that was cancelled while it was held: what kept it from cleaning up
     generation: int
     priority: int
     cancel_requests: int  # accepted in this generation

@@ -51,12 +51,17 @@ def run_view(
     return RunDescription(
         id=run.id, status=run.status, position=run.position, workflow=run.workflow, version=run.version,
         fence=run.fence, owner=run.owner, pending=armed_view(run) if pending is None else pending,
-        attributes=json.loads(run.attributes or "{}"), result=result, error=error, hold_reason=run.hold_reason or None,
+        attributes=json.loads(run.attributes or "{}"), result=result, error=error, hold_reason=hold_reason(run),
         generation=run.generation, priority=run.priority, cancel_requests=run.cancel_seq,
         cancel_reason=run.cancel_reason or None, created_at=to_datetime(run.created_at), started_at=_at(run.started_at),
         updated_at=to_datetime(run.updated_at), finished_at=_at(run.finished_at), due=_due(run),
         deadline=_at(run.deadline), stranded=served.strands(run), traceback=traceback,
     )  # fmt: skip
+
+
+def hold_reason(run: Run) -> str | None:
+    """Return why *run* is held, or what kept it from cleaning up; one that was cancelled while it was held is on its way to its end."""
+    return None if run.status in LIVE - {RunStatus.HELD} else run.hold_reason or None
 
 
 def record_view(record: Record, served: Served, reader: Reader, evidence: Sequence[Evidence] = ()) -> RunDescription:

@@ -80,7 +80,7 @@ async def _looked_again(link: Link, run_id: str) -> Run | None:
 
 
 def _standing(status: RunStatus | None, hold_reason: str = "") -> str:
-    if hold_reason:
+    if status is RunStatus.HELD and hold_reason:
         return f"is held: {hold_reason}"
     return "is not read yet" if status is None else f"is {status}; it goes on"
 

@@ -13,6 +13,7 @@ RomulusError
 │   └── StepTimeout          a step's attempt ran past its timeout (also a TimeoutError)
 ├── ChildFailed              a child did not succeed; `__cause__` is what ended it
 ├── CleanUpTimeout           a cancelled run did not end in the time it has for that
+├── CleanUpFailed            a run was cancelled while it was held, and its code could not clean up
 ├── TooDeep                  children of children, deeper than a run may start them
 ├── OperationRejected        the provider refused the operation; nothing was applied
 ├── OperationAbandoned       a reviewer gave up: whether it was applied is not known
@@ -138,6 +139,14 @@ class CleanUpTimeout(RomulusError, TimeoutError):
         waited = f"{grace_us / 1_000_000:g} s"
         super().__init__(f"run {run_id!r} had not ended {waited} after its cancel and was stopped: its clean-up is incomplete")
         self.run_id, self.grace_us = run_id, grace_us
+
+
+class CleanUpFailed(RomulusError):
+    """A run that was cancelled while it was held would have been held again, and was stopped as it stood."""
+
+    def __init__(self, run_id: str, hold_reason: str) -> None:
+        super().__init__(f"run {run_id!r} was cancelled while it was held, and its code could not clean up: {hold_reason}")
+        self.run_id, self.hold_reason = run_id, hold_reason
 
 
 class TooDeep(RomulusError):

@@ -70,6 +70,7 @@ class OperationEvent(StrEnum):
 
 S, E = OperationState, OperationEvent
 UNSETTLED: Final = (S.UNKNOWN, S.RESEND, S.HELD)
+OPEN: Final = frozenset({S.ARMED, *UNSETTLED})  # it may have been sent
 SETTLED: Final = frozenset({S.CONFIRMED, S.REJECTED, S.NOT_SENT, S.ABANDONED, S.WITHDRAWN})
 
 

@@ -98,7 +98,7 @@ class Run:
     digest: str  # "<python minor>:<code digest>" of the code that last advanced it, "" before
     excluded: str  # space-separated digests that did not fit, "" none
     hold_kind: str  # a HoldKind while held, else ""
-    hold_reason: str  # for people, while held
+    hold_reason: str  # for people, while held; after a cancel of a held run, until it ends or is held again: why it was
     deadline: int | None  # store µs: the run's own timeout
     attributes: str  # JSON object
     created_at: int

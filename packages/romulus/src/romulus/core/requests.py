@@ -48,7 +48,7 @@ def request_cancel(run: Run, reason: str, now: int) -> Next | None:
 
 
 def ends_cancelled(run: Run, kind: HoldKind, *, unsettled: bool) -> bool:
-    """Return whether a claimed run that is to be held ends cancelled instead: a person has cancelled it in a hold, and its code cannot clean up.
+    """Return whether a claimed run that is to be held ends cancelled instead: it was cancelled in a hold, and its code cannot clean up.
 
     Args:
         unsettled: its code awaits an operation that may have been sent; a person settles that first.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from .machine import Change, RunStatus
 from .operations import NewIntent, OperationMark
@@ -123,7 +124,7 @@ class Transition:
     settled: Sequence[int] = ()  # seqs whose attempt rows are deleted
     opens: Sequence[NewWait] = ()
     closes: Sequence[CloseWait] = ()
-    hold: tuple[HoldKind, str] | None = None
+    hold: tuple[HoldKind | Literal[""], str] | None = None  # "": not held, and this is the reason that Run.hold_reason keeps
     result: bytes | None = None
     failure: bytes | None = None
     ended_by: int | None = None  # position of the outcome whose exception ended the run

@@ -188,8 +188,8 @@ def _fail(driver: RunDriver, draft: Draft, body: bytes, ended_by: int | None) ->
 
 
 def _cancelled(driver: RunDriver, draft: Draft, outcome: Outcome) -> Transition:
-    """End after a delivered cancel: cancelled, or failed where it was the run's own timeout."""
-    if driver.cancel_name == "timeout":
+    """End after a delivered cancel: cancelled, or failed where it was the run's own timeout and nobody has asked for a cancel since."""
+    if driver.cancel_name == "timeout" and not driver.cancel_seen:
         error = RunTimeout(f"run {driver.run.id!r} went on past its timeout")
         return _fail(driver, draft, dump_failure(error), None)
     body = outcome.body if isinstance(outcome, Cancelled) else b""

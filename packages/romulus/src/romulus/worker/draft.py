@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from romulus.core.machine import GUARDS_CANCEL, Change, after
 from romulus.core.operations import NewIntent, OperationEvent, OperationMark, OperationState
 from romulus.core.operations import after as to
@@ -10,6 +12,11 @@ from romulus.core.record import AttemptRow, Entry, HoldKind, Message, Run
 from romulus.core.transition import Attach, CloseChild, CloseWait, Closing, NewChild, NewGeneration, NewWait, Transition
 
 from .engine import Work
+
+
+def still_cancelled(run: Run, change: Change) -> tuple[Literal[""], str] | None:
+    """Return what a run that was cancelled in a hold keeps of it when its claim ends and it goes on later."""
+    return ("", run.hold_reason) if run.hold_reason and change in (Change.FREE, Change.PARK) else None
 
 
 class Draft:
@@ -171,7 +178,7 @@ class Draft:
         digest: str,
         wake_at: int | None = None,
         excluded: str | None = None,
-        hold: tuple[HoldKind, str] | None = None,
+        hold: tuple[HoldKind | Literal[""], str] | None = None,
         result: bytes | None = None,
         failure: bytes | None = None,
         ended_by: int | None = None,
@@ -186,7 +193,8 @@ class Draft:
             after(run.status, change, run.id), run.position + len(self.entries), armed, self.entries,
             cancel_seq if change in GUARDS_CANCEL else None, self.not_before, self.progressed, wake_at, digest, excluded,
             self._attempts(), self.settled + self.forgotten, tuple(self.opens.values()), self.closes,
-            hold, result, failure, ended_by, begins, self.children, self.attaches, self.closing, self.taken, self.attributes,
+            hold or still_cancelled(run, change), result, failure, ended_by, begins, self.children, self.attaches, self.closing, self.taken,
+            self.attributes,
             child=run.depth > 0, parent=parent or operates or pooled, intents=tuple(self.intents.values()), marks=self._marks(),
             forsaken=self.forsaken + self.abandoned, operates=operates,
             pools=self.pools, recalled=self.returned + self.recalled, pooled=pooled,

@@ -13,7 +13,7 @@ from romulus.core.errors import ActivationTimeout
 from romulus.core.instance import Instance
 from romulus.core.loop import AT_REST
 from romulus.core.machine import GUARDS_CANCEL, TERMINAL, Change, RunStatus
-from romulus.core.operations import OperationState
+from romulus.core.operations import OPEN, OperationState
 from romulus.core.record import AttemptRow, Entry, HoldKind, Kind, Message, Record, Run
 from romulus.core.seeds import Seeds
 from romulus.core.transition import NewChild, Transition, Verdict
@@ -37,7 +37,7 @@ class RunDriver:
         "_later", "_patches", "armed", "aside", "bytes", "cancel_delivered", "cancel_name", "cancel_seen", "children", "digest", "dues",
         "engine", "gone", "grace_due", "in_flight", "instance", "looks_again", "messages", "more", "operates", "operations", "parent",
         "pool_fences", "pooled", "pools", "queue", "queued", "reservations", "reserved", "rows", "run", "sealed", "starting", "taken_up",
-        "timeout", "timer", "told", "unpooled", "unstarted", "unsure", "waiting_slot", "waits", "warned",
+        "timeout", "timer", "told", "unpooled", "unsettled", "unstarted", "unsure", "waiting_slot", "waits", "warned",
     )
     # fmt: on
 
@@ -59,14 +59,15 @@ class RunDriver:
         self.sealed: dict[int, bytes] = {}  # by seq: their arguments
         self.pooled: dict[int, int] = {}  # by seq: in a pool, with the number of the attempt there
         self.pool_fences: dict[int, int] = {}  # by seq: of the attempt before
-        self.pools = False  # the generation has had attempts in pools
+        self.pools = record.pooled  # the generation has had attempts in pools
         self.children: set[int] = set()  # seqs: started, their outcome not recorded yet
         self.told: set[int] = set()  # seqs of children whose outcome was replayed: one that lives, a person has retried
         self.messages: set[int] = set()  # keys read in this claim: none is delivered twice
         self.more = False  # the inbox may hold more than was read
-        self.parent = False  # the generation has started children
+        self.parent = record.parent  # the generation has started children
         self.operations: dict[int, Tracked] = {}  # by seq: the code awaits them
-        self.operates = False  # the generation has recorded operations
+        self.operates = record.operates  # the generation has recorded operations
+        self.unsettled = any(row.state in OPEN for row in record.operations)  # one may have been sent, as of when it was taken up
         self.unsure = record.doubt  # operations that it comes to may have been sent before a restore
         instance.unsent = self._unsent
         self.dues: list[tuple[int, int]] = []  # heap of (store µs, seq): timers, deadlines, back-offs; stale ones are skipped

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from romulus.core.errors import ActivationTimeout, Mismatch, SerializationError, Undecodable
+from romulus.core.errors import ActivationTimeout, CleanUpFailed, Mismatch, SerializationError, Undecodable
+from romulus.core.failures import dump_failure
 from romulus.core.machine import Change
+from romulus.core.operations import OperationState
 from romulus.core.record import HoldKind
+from romulus.core.requests import ends_cancelled
 from romulus.core.text import escaped
 from romulus.core.transition import Transition
 
@@ -15,10 +18,17 @@ from . import undelivered
 from .draft import Draft
 
 if TYPE_CHECKING:
+    from romulus.core.vault import Vault
+
     from .driver import RunDriver
 
 log = logging.getLogger("romulus.worker")
 MEND = "mend the cause, then `romulus runs release`"
+CANCEL_AGAIN = "It was cancelled, and may still clean up once it is released; cancel it again to end it as it stands"
+SETTLE_FIRST = (
+    "It was cancelled and stays held, since an operation that it awaits may have been applied: once that is settled "
+    "(`romulus operations list`), cancel it again to end it as it stands"
+)
 HELD = (ActivationTimeout, Mismatch, Undecodable)  # what an advance can end with that no code of the run may see
 
 
@@ -39,10 +49,45 @@ def held(driver: RunDriver, draft: Draft, kind: HoldKind, reason: str) -> Transi
     from .conclude import begun_text
 
     draft.outcomes_only()
-    return _hold(driver, draft, kind, reason, begun_text(driver, undelivered.keep(driver, draft)))
+    armed = begun_text(driver, undelivered.keep(driver, draft))
+    if ends_cancelled(driver.run, kind, unsettled=unsettled(driver)):
+        return _cut_short(driver, draft, reason, armed)
+    return _hold(driver, draft, kind, reason, armed)
+
+
+def unsettled(driver: RunDriver) -> bool:
+    """Return whether the code awaits an operation that may have been sent, as far as is known here."""
+    return driver.unsettled or any(tracked.state is not OperationState.QUEUED for tracked in driver.operations.values())
+
+
+def of_cancelled(reason: str, cancels: int, *, unsettled: bool) -> str:
+    """Return the words of a hold; those of a run that was cancelled say how that comes to its end."""
+    return f"{reason}. {SETTLE_FIRST if unsettled else CANCEL_AGAIN}" if cancels else reason
+
+
+def cleanup_failed(vault: Vault, run_id: str, reason: str) -> bytes | None:
+    """Return the failure of a run that ends cancelled where it would be held; None: the App's codec cannot encode it."""
+    log.warning("run %r was cancelled while it was held, would be held again and ends: %s", run_id, reason)
+    try:
+        return vault.seal_failure(dump_failure(CleanUpFailed(run_id, reason)), "the cancellation")
+    except SerializationError:
+        return None
+
+
+def _cut_short(driver: RunDriver, draft: Draft, reason: str, armed: str) -> Transition:
+    """Return the transition that ends a run which a person has cancelled in a hold, and that would be held once more."""
+    reason = escaped(reason)
+    return draft.seal(
+        driver.run, driver.engine.owner.id, Change.END_CANCELLED, armed,
+        cancel_seq=driver.cancel_seen, digest=driver.run.digest, hold=("", reason),
+        failure=cleanup_failed(driver.engine.registry.vault, driver.run.id, reason),
+        parent=driver.parent, operates=driver.operates, pooled=driver.pools,
+    )  # fmt: skip
 
 
 def _hold(driver: RunDriver, draft: Draft, kind: HoldKind, reason: str, armed: str) -> Transition:
+    if kind is not HoldKind.REVIEW:
+        reason = of_cancelled(reason, driver.cancel_seen, unsettled=unsettled(driver))
     excluded = f"{driver.run.excluded} {driver.digest}".strip() if kind is HoldKind.CODE else None
     return draft.seal(
         driver.run, driver.engine.owner.id, Change.HOLD, armed,
@@ -65,7 +110,10 @@ def unforeseen(driver: RunDriver, draft: Draft, error: Exception) -> Transition:
 
 
 def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error: str) -> Transition:
-    """Return what to write instead of a transition that alone makes the store raise: its outcomes, else the hold alone."""
+    """Return what to write instead of a transition that alone makes the store raise: its outcomes, else the hold alone.
+
+    A run that cannot even be ended is held, cancelled or not.
+    """
     reason = f"what the run did next cannot be committed: {error}; {MEND}"
     again = Draft(driver.engine.next_transition_id())
     if transition.change is Change.HOLD:
@@ -79,6 +127,8 @@ def uncommittable(driver: RunDriver, draft: Draft, transition: Transition, error
     again.returned.extend(draft.returned)
     again.attempts.update(draft.attempts)
     again.not_before, again.progressed = transition.not_before, transition.progressed
+    if transition.change is Change.END_CANCELLED:
+        return _hold(driver, again, HoldKind.COMMIT, reason, transition.armed)
     return held(driver, again, HoldKind.COMMIT, reason)
 
 

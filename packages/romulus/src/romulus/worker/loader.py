@@ -118,6 +118,8 @@ class Loader:
 
     async def _replay(self, record: Record) -> None:
         host, chunk = self._engine.host, self._engine.settings.history_chunk
+        if not await self._operations_read(record):
+            return
         driver = await in_callback(host, lambda: self._driver(record))
         if driver is None:
             return
@@ -128,9 +130,6 @@ class Loader:
             if record.parent:
                 listed = partial(self._engine.store.children, record.generation.key)
                 record.children = await patient(host, self._engine.settings.poll, listed)
-            if record.operates:
-                awaited = partial(self._engine.store.operations_of, record.generation.key)
-                record.operations = await patient(host, self._engine.settings.poll, awaited)
             if record.pooled:
                 standing = partial(self._engine.store.pooled, record.generation.key)
                 record.pool = await patient(host, self._engine.settings.poll, standing)
@@ -143,6 +142,20 @@ class Loader:
             await in_callback(host, lambda: self._failed(driver, defect))
             return
         await in_callback(host, lambda: self._finish(driver, record))
+
+    async def _operations_read(self, record: Record) -> bool:
+        """Read what the record has of operations, first: a run that cannot be opened here is not ended while one may have been sent."""
+        if not record.operates:
+            return True
+        host = self._engine.host
+        try:
+            awaited = partial(self._engine.store.operations_of, record.generation.key)
+            record.operations = await patient(host, self._engine.settings.poll, awaited)
+        except Exception as error:  # noqa: BLE001
+            defect, record.run.hold_reason = error, ""  # held, though it was cancelled: what was sent is not known
+            await in_callback(host, lambda: self._give_up(record, defect))
+            return False
+        return True
 
     async def _history(self, record: Record, start: int) -> Sequence[Entry]:
         return await self._engine.store.history(record.run.generation_key, start, self._engine.settings.history_chunk)

@@ -10,6 +10,7 @@ from romulus.core.machine import Change, after
 from romulus.core.record import AttemptRow, Entry, Kind, Record
 from romulus.core.transition import Transition
 
+from .draft import still_cancelled
 from .engine import Engine
 from .takeup import parse_armed
 from .undelivered import Known, alone, in_hand
@@ -50,7 +51,7 @@ def outcomes_alone(engine: Engine, known: Sequence[Known], record: Record, *, le
         engine.next_transition_id(), run.key, run.generation_key, run.id, engine.owner.id, run.fence, run.revision,
         change, after(run.status, change, run.id), run.position + len(entries),
         json.dumps(left, separators=(",", ":")) if left else "", entries,
-        progressed=bool(entries), wake_at=0 if leaves else None, digest=run.digest,
+        progressed=bool(entries), wake_at=0 if leaves else None, digest=run.digest, hold=still_cancelled(run, change),
         attempts=[each for each in saved.values() if isinstance(each, AttemptRow)],
         settled=[entry.seq for entry in entries], parent=record.parent or record.operates or record.pooled,
     )  # fmt: skip
