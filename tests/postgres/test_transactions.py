@@ -129,7 +129,7 @@ async def test_a_commit_without_an_answer_is_unknown(
     async with proxied(database.server.port) as proxy, opened(f"{database.server.url(database.name, proxy.port)}?pooler=none", host) as far:
         transaction = await far.transaction()
         await transaction.connection.execute("INSERT INTO bookings VALUES ('x')")
-        proxy.cut_at(b"COMMIT\x00", how)
+        proxy.cut_at(b"COMMIT;\x00", how)  # the driver's
         with pytest.raises(CommitUnknown):
             await transaction.commit(advance(record, entry(0)))
 
@@ -185,7 +185,7 @@ async def test_the_steps_own_statements_are_planned_as_everybodys_are(store: Pos
     transaction = await store.transaction()
     expectations = {
         "enable_seqscan": "on", "plan_cache_mode": "auto", "enable_mergejoin": "on", "enable_bitmapscan": "on",
-        "idle_in_transaction_session_timeout": "0",
+        "idle_in_transaction_session_timeout": "6s", "statement_timeout": "6s", "lock_timeout": "0", "synchronous_commit": "on",
     }  # fmt: skip
     for setting, expected in expectations.items():
         assert await transaction.connection.fetchval(f"SHOW {setting}") == expected

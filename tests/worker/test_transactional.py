@@ -45,6 +45,20 @@ async def booking(order: str) -> list[str]:
     return [await book(order), await book(order + "2")]
 
 
+@romulus.step(transaction=True, retry=romulus.Retry(max_attempts=2, initial=0.01))
+async def book_twice(order: str) -> None:
+    await book.fn(order)
+
+
+@romulus.workflow
+async def told_why() -> str:
+    try:
+        await book_twice("x")
+    except ValueError as error:
+        return f"{error}, then {await book('y')}"
+    return "nothing was told"
+
+
 @romulus.step(transaction=True)
 async def books_and_returns(order: str) -> Any:
     await book_in(romulus.current_attempt().connection, order)
@@ -102,7 +116,7 @@ class Ending:
     def __init__(self, transaction: Transaction, first: Callable[[], object], allowed: asyncio.Event) -> None:
         self._transaction, self._first, self._allowed = transaction, first, allowed
         self.connection = transaction.connection
-        self.rollback = transaction.rollback
+        self.ready, self.rollback = transaction.ready, transaction.rollback
 
     async def commit(self, transition: Any) -> Any:
         self._first()
@@ -195,6 +209,34 @@ async def test_a_transactional_steps_commit_that_fails_leaves_its_writes_and_its
         assert await handle.result(timeout=20) == ["x", "x2"]
         assert w.rows("SELECT id FROM bookings") == [("x",), ("x2",)]
         assert (worker.id, [number for order, number in BEGUN if order == "x"]) == (failed[0], [1] if committed else [1, 2])
+        await eventually(lambda: worker.engine.slots.used == 0)
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable, BatchRejected])
+async def test_a_transactional_step_of_which_nothing_was_committed_has_failed_as_its_retry_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    async with world(tmp_path, told_why) as w:
+        w.make_table("id TEXT")
+        worker = await w.worker()
+        begin = worker.store.transaction
+
+        async def transaction() -> Any:
+            made = await begin()
+
+            async def refused(transition: Any) -> Any:
+                await made.rollback()
+                raise error("the batch") from ValueError("the true cause")
+
+            if len(BEGUN) < 2:
+                monkeypatch.setattr(made, "commit", refused)
+            return made
+
+        monkeypatch.setattr(worker.store, "transaction", transaction)
+        handle = await w.client.start(told_why)
+        assert await handle.result(timeout=20, raise_on_hold=True) == "the true cause, then y"
+        assert BEGUN == [("x", 1), ("x", 2), ("y", 1)]
+        assert w.rows("SELECT id FROM bookings") == [("y",)]
         await eventually(lambda: worker.engine.slots.used == 0)
 
 

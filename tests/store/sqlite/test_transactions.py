@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
-from romulus.core.errors import ConfigurationError
+from romulus.core.errors import ConfigurationError, StoreUnavailable
 from romulus.core.requests import request_cancel
 from romulus.core.transition import Created, Verdict
 from romulus.store import open_store
@@ -124,6 +124,24 @@ async def test_the_next_step_is_not_hindered_by_the_last(store: Store, path: Pat
         assert await transaction.commit(advance(await again(store, record), entry(n))) is Verdict.APPLIED
 
     assert len(rows(path)) == 3
+
+
+async def test_what_keeps_a_transaction_from_being_committed_is_told_and_keeps_no_later_one(
+    store: Store, path: Path, host: MovableHost
+) -> None:
+    record = await claimed(store, host)
+    transaction = await store.transaction()
+    transaction.connection.execute("INSERT INTO accounts VALUES (1, 100)")
+    transaction.connection.execute("PRAGMA query_only = 1")
+    await transaction.ready()
+    with pytest.raises((BatchRejected, StoreUnavailable), match="readonly") as refused:
+        await transaction.commit(advance(record, entry(0)))
+
+    assert isinstance(refused.value.__cause__, apsw.ReadOnlyError)
+    following = await store.transaction()
+    following.connection.execute("INSERT INTO accounts VALUES (2, 100)")
+    assert await following.commit(advance(record, entry(0))) is Verdict.APPLIED
+    assert rows(path) == [(2, 100)]
 
 
 @pytest.mark.parametrize("ending", ["COMMIT", "ROLLBACK"])

@@ -81,8 +81,11 @@ def after_cut(retry: Retry, row: AttemptRow | None, seq: int, digest: str, numbe
 
     None: the step allows one attempt only, so it is as good as lost.
     """
-    if retry.max_attempts == 1:
-        return None
+    return None if retry.max_attempts == 1 else uncounted(row, seq, digest, number, now, name=name)
+
+
+def uncounted(row: AttemptRow | None, seq: int, digest: str, number: int, now: int, *, name: str) -> AttemptRow:
+    """Return the row of the next attempt after attempt *number*, which counts against no limit."""
     failures, losses, heartbeat = (row.failures, row.losses, row.heartbeat) if row else (0, 0, b"")
     return AttemptRow(seq, digest, number, failures, losses, now, b"", heartbeat, name)
 

@@ -31,6 +31,14 @@ INBOX_MAX: Final = 500  # messages of an inbox that are read with a record, the 
 AskChild: TypeAlias = Callable[[Run, Generation, str, str, Sequence[Entry], bool, int], Next | None]
 
 
+ENDED_ITSELF: Final = "the step's body ended the transaction itself: leave BEGIN, COMMIT and ROLLBACK to the engine"
+
+
+def body_limit(lease: int) -> int:
+    """Return the µs that the body of a transactional step may take: what it holds must be free before others take its run over."""
+    return lease // 3
+
+
 class BatchRejected(Exception):
     """A statement of the batch raised; the whole batch was rolled back. The committer bisects it."""
 
@@ -207,6 +215,14 @@ class Transaction(Protocol):
 
     connection: Any  # the driver's own connection, for the step's body
 
+    async def ready(self) -> None:
+        """Check, the body having ended, that nothing it did keeps the transaction from being committed; undo what it has set.
+
+        Raises:
+            Exception: something does; nothing was committed, unless `rollback` says so.
+        """
+        ...
+
     async def commit(self, transition: Transition) -> Verdict:
         """Write the guarded transition as the last statements and commit; REFUSED rolls everything back.
 
@@ -215,8 +231,8 @@ class Transaction(Protocol):
         """
         ...
 
-    async def rollback(self) -> None:
-        """Undo everything. Idempotent."""
+    async def rollback(self) -> bool:
+        """Undo everything. Idempotent. False: the body had ended the transaction itself, so what it wrote may be committed."""
         ...
 
 

@@ -186,8 +186,11 @@ class Executor:
 
     def raised(self, work: Body, error: BaseException) -> None:
         """Decide whether the attempt is tried again; if not, its failure is the outcome."""
-        if self.finish(work):
-            return
+        if not self.finish(work):
+            self.failed(work, error)
+
+    def failed(self, work: Body, error: BaseException) -> None:
+        """Decide the same of an attempt whose slot was given back."""
         self._sealed(work, lambda: self._next(work, error))
 
     def _next(self, work: Body, error: BaseException) -> Outcome | TryAgain:

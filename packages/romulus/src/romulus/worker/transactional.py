@@ -9,13 +9,15 @@ from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from romulus.core.attempts import uncounted
 from romulus.core.commands import StepCall
 from romulus.core.errors import CommitUnknown, DefinitionError, SerializationError, StepTimeout, StoreUnavailable
 from romulus.core.ports import Host
+from romulus.core.record import HoldKind
 from romulus.core.transition import Transition, Verdict
-from romulus.store.contract import BatchRejected, Transaction
+from romulus.store.contract import BatchRejected, Transaction, body_limit
 
-from .engine import Engine, Outcome, Work
+from .engine import Engine, Outcome, TryAgain, Work
 from .loader import in_callback
 from .patience import ALWAYS, patient
 
@@ -70,6 +72,7 @@ class Transactional:
         try:
             engine.executor.equip(work, context, transaction.connection)
             value = await self._body(work, call, context)
+            await transaction.ready()
         except BaseException as error:  # noqa: BLE001  handed on, whatever it is
             await self._undone(work, transaction, partial(engine.executor.raised, work, error))
             return
@@ -82,19 +85,34 @@ class Transactional:
 
     async def _undone(self, work: Work, transaction: Transaction, tell: Callable[[], object]) -> None:
         """Undo what the body wrote; hand its failure on, and the in-flight slot back, in a plain callback."""
-        await transaction.rollback()
-        driver = work.driver
+        undone, driver = await transaction.rollback(), work.driver
 
         def told() -> None:
             driver.in_flight = None
-            tell()
+            if undone:
+                tell()
+            else:
+                self._hold(work)
             driver.turn()
 
         self._engine.host.call_soon(told)
 
+    def _hold(self, work: Work) -> None:
+        """Hold a run whose step may have committed something by itself: nothing says whether another attempt would write that again."""
+        if self._engine.executor.finish(work) or work.driver.gone:
+            return
+        command, now = work.command, self._engine.store.estimated_now()
+        row = uncounted(work.row, command.seq, command.digest.hex(), work.number, now, name=command.name)
+        work.driver.queue.append(TryAgain(work, row))
+        work.driver.hold(HoldKind.POISON, (
+            f"attempt {work.number} of step {command.name!r} ended its transaction itself, so what it wrote may be committed without "
+            "its outcome. Leave BEGIN, COMMIT and ROLLBACK to the engine; look at what it wrote, then release the run to try the step "
+            "again, or cancel it"
+        ))  # fmt: skip
+
     async def _body(self, work: Work, call: StepCall, context: Context) -> Any:
         """Run the body within the bound that keeps the store's writer free for lease renewals."""
-        spec, limit = call.spec, self._engine.settings.lease // 3
+        spec, limit = call.spec, body_limit(self._engine.settings.lease)
         seconds = min(spec.timeout or limit, limit) / 1_000_000
         args, kwargs = spec.arguments.load(call.arguments)
         scope = asyncio.timeout(seconds)
@@ -132,12 +150,23 @@ class Transactional:
         host, driver = self._engine.host, work.driver
         try:
             applied = await transaction.commit(transition) is Verdict.APPLIED
-        except (CommitUnknown, StoreUnavailable, BatchRejected):
+        except CommitUnknown:
             applied = False  # or not known: resubmitting it alone would record an outcome without the step's own writes
+        except (StoreUnavailable, BatchRejected) as error:
+            host.call_soon(self._failed, work, error.__cause__ or error)
+            return
         if applied:
             host.call_soon(driver.answered, draft, transition, Verdict.APPLIED)
         else:
             host.call_soon(driver.undone)
+
+    def _failed(self, work: Work, error: BaseException) -> None:
+        """Nothing was committed: that is how the attempt failed, and the run, which has seen its outcome, is rebuilt with it."""
+        driver = work.driver
+        if not driver.gone:
+            driver.armed[work.command.seq] = work  # as the record has it
+            self._engine.executor.failed(work, error)
+            driver.undone()
 
 
 class _Slot:

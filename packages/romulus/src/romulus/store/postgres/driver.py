@@ -65,23 +65,25 @@ def begin_sql(pooled: bool, lock_ms: int) -> LiteralString:
 
 
 async def reconnect(
-    place: Place, *, pooled: bool | None, command_s: float = COMMAND_S, lock_ms: int = LOCK_MS, name: str = "romulus"
-) -> Link:
+    place: Place, *, pooled: bool | None, command_s: float = COMMAND_S, lock_ms: int = LOCK_MS, name: str = "romulus",
+    kind: Any = asyncpg.Connection,
+) -> Link:  # fmt: skip
     """Open one more connection to a place that was as it has to be: whatever is wrong with it now is waited for.
 
     Raises:
         StoreUnavailable: with what to do.
     """
     try:
-        return await connect(place, pooled=pooled, command_s=command_s, lock_ms=lock_ms, name=name)
+        return await connect(place, pooled=pooled, command_s=command_s, lock_ms=lock_ms, name=name, kind=kind)
     except ConfigurationError as error:
         raise StoreUnavailable(str(error)) from error.__cause__
 
 
 async def connect(
-    place: Place, *, pooled: bool | None = None, command_s: float = COMMAND_S, lock_ms: int = LOCK_MS, name: str = "romulus"
-) -> Link:
-    """Open a connection with our settings. *pooled*: as a connection before found out.
+    place: Place, *, pooled: bool | None = None, command_s: float = COMMAND_S, lock_ms: int = LOCK_MS, name: str = "romulus",
+    kind: Any = asyncpg.Connection,
+) -> Link:  # fmt: skip
+    """Open a connection of class *kind* with our settings. *pooled*: as a connection before found out.
 
     Raises:
         StoreUnavailable, ConfigurationError: with what to do.
@@ -89,13 +91,13 @@ async def connect(
     try:
         opener: Any = asyncpg
         connection = await _first(place.dsns, lambda dsn: opener.connect(
-            dsn, timeout=CONNECT_S, command_timeout=command_s, server_settings={"application_name": name},
+            dsn, timeout=CONNECT_S, command_timeout=command_s, server_settings={"application_name": name}, connection_class=kind,
             statement_cache_size=0 if pooled else 200, max_cached_statement_lifetime=0, max_cacheable_statement_size=0,
         ))  # fmt: skip
     except CONNECT_ERRORS as error:
         raise at_connect(error, place.shown) from error
     try:
-        return await _prepared(place, connection, pooled, command_s, lock_ms, name)
+        return await _prepared(place, connection, pooled, command_s, lock_ms, name, kind)
     except CONNECT_ERRORS as error:
         connection.terminate()
         raise at_connect(error, place.shown) from error
@@ -140,14 +142,16 @@ def _unwanted(asked: asyncio.Future[Any]) -> None:
         asked.result().terminate()
 
 
-async def _prepared(place: Place, connection: Any, pooled: bool | None, command_s: float, lock_ms: int, name: str) -> Link:
+async def _prepared(
+    place: Place, connection: Any, pooled: bool | None, command_s: float, lock_ms: int, name: str, kind: Any
+) -> Link:  # fmt: skip
     _check_version(place, connection)
     _check_encoding(place, connection)
     if pooled is None:
         pooled = await _is_pooled(place, connection)
         if pooled:  # again, without the prepared statements that a pooler would send elsewhere
             connection.terminate()
-            return await connect(place, pooled=True, command_s=command_s, lock_ms=lock_ms, name=name)
+            return await connect(place, pooled=True, command_s=command_s, lock_ms=lock_ms, name=name, kind=kind)
     link = Link(connection, pooled, 0)
     if not pooled:
         await connection.execute(PINNED)

@@ -32,11 +32,13 @@ DRIVER_ERRORS: Final = (OSError, EOFError, asyncio.TimeoutError, asyncpg.Postgre
 class Pool:
     """At most *size* connections to one place, opened as they are needed."""
 
-    def __init__(self, place: Place, host: Host, size: int) -> None:
-        self.place, self.host = place, host
+    def __init__(self, place: Place, host: Host, size: int, kind: Any = asyncpg.Connection) -> None:
+        """*kind*: the class of its connections."""
+        self.place, self.host, self._kind = place, host, kind
         self.pooled: bool | None = None  # found out by the first connection
         self.losses = 0  # connections that were lost: what was remembered of the server may no longer hold
         self.lock_ms = LOCK_MS  # how long a statement waits for a lock
+        self.command_s = COMMAND_S  # how long one waits for its answer
         self._idle: deque[Link] = deque()
         self._free = asyncio.Semaphore(size)
         self._closed = False
@@ -50,7 +52,7 @@ class Pool:
             StoreUnavailable, ConfigurationError: with what to do. What goes wrong with a place later is waited for: StoreUnavailable.
         """
         self._closed = False
-        link = await connect(self.place, pooled=self.pooled, command_s=COMMAND_S, lock_ms=self.lock_ms)
+        link = await connect(self.place, pooled=self.pooled, command_s=self.command_s, lock_ms=self.lock_ms, kind=self._kind)
         self.pooled = link.pooled
         self._idle.append(link)
 
@@ -177,7 +179,7 @@ class Pool:
             self.losses += 1
         if self._closed:
             raise StoreUnavailable(f"{self.place.shown}: the store is closed")
-        return await reconnect(self.place, pooled=self.pooled, lock_ms=self.lock_ms)
+        return await reconnect(self.place, pooled=self.pooled, command_s=self.command_s, lock_ms=self.lock_ms, kind=self._kind)
 
     async def _back(self, link: Link, error: BaseException) -> None:
         """Give a connection back after an error, with its transaction undone; throw it away if that is not certain."""

@@ -32,6 +32,7 @@ from romulus.store.contract import (
     StoredEvent,
     StoredWait,
     TakenOperations,
+    body_limit,
 )
 from romulus.store.grouping import Grouped
 from romulus.store.hub import Hub, Ready
@@ -59,10 +60,12 @@ from . import (
 )
 from .changing import Decide
 from .clock import Clock
+from .driver import COMMAND_S
 from .evidence import keep
 from .floors import Lists, Remembered
 from .identity import Identity
 from .lease import PostgresLease
+from .lent import LentConnection
 from .listening import Listener
 from .notifying import Notifier
 from .pacing import Paced
@@ -80,6 +83,7 @@ log = logging.getLogger("romulus.store")
 
 CONNECTIONS: Final = 6  # for everything but leases, listening and steps
 STEPS_MAX: Final = 10  # transactional steps at a time
+BODY_MAX: Final = 5_000_000  # µs that the body of one may take where no worker has said how long its lease is
 HEALED_MAX: Final = 500  # forgotten runs woken, and ended ones whose messages are deleted, by one sweep
 DOUBT_KEPT: Final = 120_000_000  # µs that runs are looked for which a claim without an answer may have taken
 LISTS: Final = "lists"  # what looks at the lists are remembered by
@@ -96,7 +100,8 @@ class PostgresStore:
         self.hub = Hub()
         self._place, self._host = place, host
         self._pool = Pool(place, host, CONNECTIONS)
-        self._steps = Pool(place, host, STEPS_MAX)
+        self._steps = Pool(place, host, STEPS_MAX, LentConnection)
+        self._body_limit = 0  # µs: of the transactional steps of this store object's workers
         token = f"{host.random_bits(64):016x}"
         self._notifier = Notifier(self._pool, host, token)
         self._listener = Listener(place, host, token)
@@ -241,6 +246,8 @@ class PostgresStore:
     async def register(self, worker: WorkerRow, lease: int) -> Lease:
         """Insert the worker's row and return its lease."""
         self._pool.lock_ms = min(self._pool.lock_ms, lease // 10_000)
+        self._body_limit = max(self._body_limit, body_limit(lease))
+        self._steps.command_s = max(COMMAND_S, 2 * self._body_limit / 1_000_000)  # whose body takes too long finds out by itself
         begun = self._host.monotonic()
         await self._repeatable(lambda s: workers.register(s, worker, lease))
         return PostgresLease(self._place, self._host, self._pool.pooled, worker.id, lease, begun, self._told)
@@ -440,7 +447,7 @@ class PostgresStore:
 
     async def transaction(self) -> PostgresTransaction:
         """Begin a transaction for a transactional step."""
-        transaction = PostgresTransaction(self._steps, self._pool, self._told)
+        transaction = PostgresTransaction(self._steps, self._pool, self._told, self._body_limit or BODY_MAX)
         await transaction.begin()
         return transaction
 

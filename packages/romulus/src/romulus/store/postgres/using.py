@@ -96,16 +96,16 @@ class _CallersSession:
 
 
 def _kind(connection: Any) -> str:
-    """Return the package of the connection's class.
+    """Return the package of the connection's class, or of the nearest one that it is made from.
 
     Raises:
         ConfigurationError: it is none that is known here.
     """
-    name = _name(connection)
-    package = name.partition(".")[0]
-    if package not in ("asyncpg", "psycopg", "sqlalchemy", "psycopg_pool"):
-        raise ConfigurationError(f"a {name} cannot be used: give {KNOWN}")
-    return package
+    for kind in cast("type[object]", type(connection)).__mro__:
+        package = kind.__module__.partition(".")[0]
+        if package in ("asyncpg", "psycopg", "sqlalchemy", "psycopg_pool"):
+            return package
+    raise ConfigurationError(f"a {_name(connection)} cannot be used: give {KNOWN}")
 
 
 def _name(given: Any) -> str:

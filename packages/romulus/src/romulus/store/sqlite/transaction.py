@@ -9,10 +9,10 @@ from typing import Any
 import apsw
 
 from romulus.core.transition import Transition, Verdict
-from romulus.store.contract import BatchRejected
+from romulus.store.contract import ENDED_ITSELF, BatchRejected
 
 from .apply import refuse, write_all
-from .faults import FileBusy
+from .faults import FileBusy, unavailable
 from .session import Session
 
 
@@ -21,7 +21,7 @@ class SQLiteTransaction:
 
     def __init__(self, session: Session, release: Callable[[], None]) -> None:
         self._session, self._release = session, release
-        self._committing = self._ended = False
+        self._committing = self._committed = self._ended = False
         self._open = self._lent = True  # lent: the step's body may use the connection, from a thread that goes on past its time
         self.connection: Any = session.connection
 
@@ -40,31 +40,39 @@ class SQLiteTransaction:
         self.connection.set_commit_hook(lambda: not self._committing)
         self.connection.set_rollback_hook(self._rolled_back)
 
+    async def ready(self) -> None:
+        """Check that the body has not ended the transaction: SQLite would commit each statement that follows by itself."""
+        if self._ended:
+            raise BatchRejected(ENDED_ITSELF)
+
     async def commit(self, transition: Transition) -> Verdict:
         """Write the guarded transition as the last statements and commit; REFUSED rolls everything back."""
         session, self._lent = self._session, False
         try:
-            if self._ended:
-                raise BatchRejected("the step's body ended the transaction itself: leave BEGIN, COMMIT and ROLLBACK to the engine")
+            await self.ready()
             if not write_all(session, [transition], session.clock.now()):
                 self._undo()
                 return session.write(lambda s, now: refuse(s, transition, now))
             self._committing = True
             session.commit()
-            return Verdict.APPLIED
+            self._committed = True
+        except apsw.Error as error:
+            raise unavailable(error, session.place.shown) or BatchRejected(str(error)) from error
         finally:
             await self.rollback()
+        return Verdict.APPLIED
 
-    async def rollback(self) -> None:
-        """Undo everything that is not committed, and give the writer free. Idempotent."""
+    async def rollback(self) -> bool:
+        """Undo everything that is not committed, and give the writer free. Idempotent. A body can commit nothing: True."""
         if not self._open:
-            return
+            return True
         self._open = False
         if self._lent and not self._taken_away():
             await asyncio.shield(self._session.host.spawn(self._take_away(), name="romulus-rollback"))
-            return
+            return True
         self._undo()
         self._release()
+        return True
 
     def _taken_away(self) -> bool:
         """Close the connection: what a body writes after its time would commit by itself. False: a statement runs on it now."""
@@ -82,10 +90,12 @@ class SQLiteTransaction:
         self._release()
 
     def _undo(self) -> None:
-        if not self._lent and self._session.connection is self.connection:
-            self.connection.set_rollback_hook(None)
-            self.connection.set_commit_hook(None)
-        self._session.rollback()
+        """Undo what is not committed, and close the connection then: something that the body has set in it may be why."""
+        if not self._committed:
+            self._session.discard()
+            return
+        self.connection.set_rollback_hook(None)
+        self.connection.set_commit_hook(None)
 
     async def _pause(self) -> None:
         waited: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -268,6 +268,10 @@ class FaultyTransaction:
         self._inner, self._store = inner, store
         self.connection = inner.connection
 
+    async def ready(self) -> None:
+        """Check that it can be committed."""
+        await self._inner.ready()
+
     async def commit(self, transition: Transition) -> Verdict:
         """Commit, and perhaps lose the answer."""
         lost = self._store.lost()
@@ -279,9 +283,9 @@ class FaultyTransaction:
             raise CommitUnknown("simulated: the connection was lost after COMMIT")
         return verdict
 
-    async def rollback(self) -> None:
+    async def rollback(self) -> bool:
         """Undo everything that is not committed."""
-        await self._inner.rollback()
+        return await self._inner.rollback()
 
 
 def forgeries(true: Transition, host: SimHost) -> list[Transition]:
