@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 import romulus
 from romulus.host import RealHost
+from romulus.store.postgres import listening
 from tests.postgres.kit import until
 from tests.postgres.server import Database
 
@@ -17,6 +19,7 @@ BESIDE = (
     "operations.next", "operations.lost", "operations.unserved", "operation.send", "expire", "owned",
 )  # fmt: skip
 statements: list[str] = []
+stores: list[Any] = []
 
 
 @romulus.step
@@ -54,11 +57,15 @@ def note(_: RealHost, point: str) -> None:
 
 @pytest.fixture
 async def here(database: Database, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[romulus.AsyncClient]:
-    """A client and a worker on one store object, whose statements are noted; nothing else goes on."""
+    """A client and a worker on one store object, whose statements are noted; nothing else goes on, no looks from time to time either."""
     monkeypatch.setattr(RealHost, "crash_point", note)
+    monkeypatch.setenv("ROMULUS_POLL", "3600")
+    monkeypatch.setattr(listening, "POLL", 3600_000_000)
     app = romulus.App(database.url, workflows=[event_then_step, one_step, three_writes])
     async with app.worker(), app.client() as client:
+        stores[:] = [(await app.source.acquire()).store]
         yield client
+        await app.source.release()
 
 
 async def parked(client: romulus.AsyncClient, database: Database) -> romulus.AsyncHandle[list[str]]:
@@ -67,6 +74,8 @@ async def parked(client: romulus.AsyncClient, database: Database) -> romulus.Asy
     quiet = "SELECT count(*) FROM romulus.runs WHERE status = 'waiting' AND NOT EXISTS (SELECT 1 FROM romulus.to_match)"
     await until(lambda: database.execute(quiet) == [(1,)])
     await until(lambda: "wakes.dealt" in statements)
+    (store,) = stores
+    await until(lambda: store.listening and all(c.begun == c.ended and not c._poked.is_set() for c in store.hub.ready))
     return handle
 
 
