@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant("IDs of children are alike in every generation", _unseeded_ids),
     Mutant("IDs of children are not reserved", _open_ids),
     Mutant("a parent taken over forgets its children", _children_forgotten),
-    in_sql("a claim of a pool does not raise the fence", "owner = ?4, fence = max(fence + 1, ?5)", "owner = ?4, fence = fence"),
+    in_sql("a claim of a pool does not raise the fence", "owner = ?5, fence = max(fence + 1, ?6)", "owner = ?5, fence = fence"),
     in_sql(
         "a report's fence is not compared", "WHERE key = ?1 AND fence = ?2 AND owner", "WHERE key = ?1 AND (fence = ?2 OR true) AND owner"
     ),
