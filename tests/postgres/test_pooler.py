@@ -193,6 +193,7 @@ async def test_a_pooler_that_has_no_room_for_a_while_is_waited_for(new_database:
     with pooler(new_database.server.port, "transaction", clients=20) as port:
         url = new_database.server.url(new_database.name, port)
         async with romulus.AsyncClient(new_database.url) as client, working(url):
+            await until(lambda: said(caplog, "swallows LISTEN") == 1)  # that connection is given up
             others = await filled(url)
             with pytest.raises(StoreUnavailable, match="the pooler that stands between lets nobody in now.*max_client_conn"):
                 async with opened(url):
@@ -205,10 +206,13 @@ async def test_a_pooler_that_has_no_room_for_a_while_is_waited_for(new_database:
 
 
 async def filled(url: str) -> list[Any]:
-    """Return connections that leave no room for another."""
+    """Return connections that leave no room for another, that of one just closed neither."""
     found: list[Any] = []
-    while True:
+    refused = 0
+    while refused < 10:
         try:
             found.append(await asyncpg.connect(url, statement_cache_size=0))
         except asyncpg.PostgresError:
-            return found
+            refused += 1
+            await asyncio.sleep(0.01)
+    return found
