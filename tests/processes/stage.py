@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +70,16 @@ class Process:
         self._process.wait()
 
     def suspend(self) -> None:
-        """SIGSTOP, in the middle of whatever it does."""
+        """SIGSTOP, in the middle of whatever it does; return once each thread has stopped: on a busy machine some go on for a while."""
         os.killpg(self.pid, signal.SIGSTOP)
+        while not all(state in "TtZX" for state in self._states()):
+            time.sleep(0.001)
+
+    def _states(self) -> Iterator[str]:
+        """Yield the state of each thread, where the system tells."""
+        for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with suppress(OSError):  # it has ended
+                yield stat.read_text().rpartition(")")[2].split()[0]
 
     def thaw(self) -> None:
         """SIGCONT."""
