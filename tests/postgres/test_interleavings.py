@@ -220,6 +220,22 @@ async def test_a_sweep_passes_by_a_forgotten_run_that_is_locked(
     assert [deposits(r) for r in (await claim(store, "w2")).records] == [["e1"]]
 
 
+async def matched_during(store: PostgresStore, database: Database, work: Callable[[OwnSession], Awaitable[Any]]) -> None:
+    """Match while what *work* does is not committed yet: the match waits for nothing."""
+    async with uncommitted(store, work) as commit:
+        await free_of(database, store.match(100))
+        await commit()
+
+
+async def done_during_match(store: PostgresStore, database: Database, work: Awaitable[Any]) -> Any:
+    """Return what *work* comes to, which waits for a match that is not committed yet."""
+    async with uncommitted(store, matched) as commit:
+        doing = asyncio.ensure_future(work)
+        await blocked(database, 1)
+        await commit()
+    return await doing
+
+
 @pytest.mark.parametrize("first", ["close", "match"])
 @pytest.mark.parametrize("how", [Closing.WITHDRAWN, Closing.TIMED_OUT])
 async def test_a_wait_that_closes_while_it_is_matched_gives_its_event_to_the_next(
@@ -229,15 +245,9 @@ async def test_a_wait_that_closes_while_it_is_matched_gives_its_event_to_the_nex
     await store.send([event("e1")])
     closing = advance(record, entry(0, kind="wait"), closes=[close(1, how)])
     if first == "close":
-        async with written(store, closing) as commit:
-            await free_of(database, store.match(100))
-            await commit()
+        await matched_during(store, database, lambda session: write_all(session, [closing]))
     else:
-        async with uncommitted(store, matched) as commit:
-            closed = asyncio.ensure_future(store.apply([closing]))
-            await blocked(database, 1)
-            await commit()
-        assert await closed == [Verdict.APPLIED]
+        assert await done_during_match(store, database, store.apply([closing])) == [Verdict.APPLIED]
 
     host.advance(SECOND)
     other = await waiting(store, host, "r2")
@@ -260,15 +270,9 @@ async def test_a_run_that_ends_while_it_is_matched_gives_its_event_to_the_next(
         return changing.change(session, "default", "r1", lambda r, _, now: terminate(r, "", now))
 
     if first == "end":
-        async with uncommitted(store, end) as commit:
-            await free_of(database, store.match(100))
-            await commit()
+        await matched_during(store, database, end)
     else:
-        async with uncommitted(store, matched) as commit:
-            ending = asyncio.ensure_future(store._pool.write(end))
-            await blocked(database, 1)
-            await commit()
-        assert await ending
+        assert await done_during_match(store, database, store._pool.write(end))
 
     host.advance(SECOND)
     other = await waiting(store, host, "r2")

@@ -8,6 +8,7 @@ import pytest
 
 from romulus.authoring import children as authored
 from romulus.core import children, instance
+from romulus.store import asking
 from romulus.store.sqlite import beside, changing
 from romulus.store.sqlite import children as stored_children
 from romulus.testing.simulator.relating import run_family
@@ -64,9 +65,9 @@ MUTANTS = (
     in_sql("a run parks on what its inbox holds", "OR EXISTS (SELECT 1 FROM inbox i WHERE i.run = runs.key)", ""),
     Mutant("messages that are not there are taken", lambda patch: patch.setattr(beside, "take_messages", _taken_unseen)),
     in_sql("a child's end wakes nobody", "c.child = t.value CROSS JOIN runs p", "c.child = -t.value CROSS JOIN runs p"),
-    in_sql("a child is to be terminated and is cancelled", f"coalesce(q.how, {stored_children.HOW})", "coalesce(q.how, 'cancel')"),
-    in_sql("a child is to be cancelled and is terminated", f"coalesce(q.how, {stored_children.HOW})", "coalesce(q.how, 'terminate')"),
-    in_sql("a child is to be let alone and is closed", f"OR {stored_children.TO_ASK}", "OR true"),
+    in_sql("a child is to be terminated and is cancelled", f"coalesce(q.how, {asking.HOW})", "coalesce(q.how, 'cancel')"),
+    in_sql("a child is to be cancelled and is terminated", f"coalesce(q.how, {asking.HOW})", "coalesce(q.how, 'terminate')"),
+    in_sql("a child is to be let alone and is closed", f"OR {asking.TO_ASK}", "OR true"),
     Mutant("children outlive their parents", always(None, (beside, "leave_children"), (changing, "leave_children"))),
     Mutant("IDs of children are alike in every generation", _unseeded_ids),
     Mutant("IDs of children are not reserved", _open_ids),

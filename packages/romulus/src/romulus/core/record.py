@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from .machine import RunStatus
-from .operations import OperationRow
+from .operations import OPEN, OperationRow
 from .pools import PoolStanding
 
 
@@ -219,6 +219,11 @@ class Record:
     pooled: bool = False  # the generation has attempts in pools: `Store.pooled` lists them
     pool: Sequence[PoolStanding] = ()  # read by a worker before it rebuilds such a run
     doubt: Doubt | None = None  # the operations that it comes to may have been sent before a restore
+
+    @property
+    def unsettled(self) -> bool:
+        """Return whether an operation that it awaits may have been sent, if they were read."""
+        return any(row.state in OPEN for row in self.operations)
 
 
 class HoldKind(StrEnum):

@@ -23,6 +23,8 @@ from .hub import Hub
 
 T = TypeVar("T")
 UNMATCHED_MAX: Final = 10_000  # events of one name and correlation ID that wait for a run to take them
+EVIDENCE_MAX: Final = 100  # rows of one run
+UNREAD_MAX: Final = 20  # of them: of attempts that workers could not read
 INBOX_MAX: Final = 500  # messages of an inbox that are read with a record, the oldest
 
 

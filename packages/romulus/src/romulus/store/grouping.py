@@ -45,7 +45,7 @@ class Grouped(Generic[Item, Answer]):
     async def _drain(self) -> None:
         try:
             while self._waiting:
-                await self._one(self._take())
+                await self._written(self._take(), self._write)
         finally:
             self._running = None
 
@@ -58,9 +58,6 @@ class Grouped(Generic[Item, Answer]):
             taken += 1
         group, self._waiting = self._waiting[:taken], self._waiting[taken:]
         return group
-
-    async def _one(self, group: Group[Item, Answer]) -> None:
-        await self._written(group, self._write)
 
     async def _written(self, group: Group[Item, Answer], write: Write[Item, Answer]) -> None:
         try:

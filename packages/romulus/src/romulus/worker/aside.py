@@ -6,7 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from romulus.core.errors import RomulusError
+from romulus.core.text import escaped
+
+REASON_MAX_CHARS: Final = 2_000  # of why it cannot be read
 STEP_MAX: Final = 500  # attempts at one step, or operations of one name: with as many the worker leaves all of them to others
+
+
+def reason_of(error: Exception) -> str:
+    """Return why it cannot be read here, for people."""
+    words = str(error) if isinstance(error, RomulusError) else f"{type(error).__name__}: {error}"
+    return escaped(words[:REASON_MAX_CHARS])
 
 
 class Aside:

@@ -13,7 +13,7 @@ from romulus.core.errors import ActivationTimeout
 from romulus.core.instance import Instance
 from romulus.core.loop import AT_REST
 from romulus.core.machine import GUARDS_CANCEL, TERMINAL, Change, RunStatus
-from romulus.core.operations import OPEN, OperationState
+from romulus.core.operations import OperationState
 from romulus.core.record import AttemptRow, Entry, HoldKind, Kind, Message, Record, Run
 from romulus.core.seeds import Seeds
 from romulus.core.transition import NewChild, Transition, Verdict
@@ -67,7 +67,7 @@ class RunDriver:
         self.parent = record.parent  # the generation has started children
         self.operations: dict[int, Tracked] = {}  # by seq: the code awaits them
         self.operates = record.operates  # the generation has recorded operations
-        self.unsettled = any(row.state in OPEN for row in record.operations)  # one may have been sent, as of when it was taken up
+        self.unsettled = record.unsettled  # one may have been sent, as of when it was taken up
         self.unsure = record.doubt  # operations that it comes to may have been sent before a restore
         instance.unsent = self._unsent
         self.dues: list[tuple[int, int]] = []  # heap of (store µs, seq): timers, deadlines, back-offs; stale ones are skipped

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from romulus.core.machine import Change, after
-from romulus.core.operations import OPEN
 from romulus.core.record import HoldKind, Record
 from romulus.core.requests import ends_cancelled
 from romulus.core.text import escaped
@@ -16,10 +15,9 @@ from .engine import Engine
 def unopened(engine: Engine, record: Record, kind: HoldKind, reason: str) -> Transition:
     """Return the transition that holds the run; a worker with other code may take it up by itself. One cancelled in a hold ends."""
     run, reason = record.run, escaped(f"{reason}; it goes on by itself when a worker with fitting code starts")
-    unsettled = any(operation.state in OPEN for operation in record.operations)
-    ends = ends_cancelled(run, kind, unsettled=unsettled)
+    ends = ends_cancelled(run, kind, unsettled=record.unsettled)
     if not ends:
-        reason = holding.of_cancelled(reason, run.cancel_seq, unsettled=unsettled)
+        reason = holding.of_cancelled(reason, run.cancel_seq, unsettled=record.unsettled)
     digest = engine.registry.digests.get((run.workflow, run.version), "")
     change = Change.END_CANCELLED if ends else Change.HOLD
     return Transition(

@@ -17,7 +17,7 @@ from romulus.store.queue import place
 from .children import Asked, asked, carried_out, leave_after_change, tell_ended
 from .ending import begin_generation
 from .floors import Lists
-from .operating import leave_operations
+from .operating import LOCK_RUNS, leave_operations
 from .operations import open_of
 from .pools import leave_pools
 from .reading import endings, run_and_generation
@@ -28,7 +28,7 @@ Decide: TypeAlias = Callable[[Run, Generation, int], Next | None]
 
 LOCK: Final[LiteralString] = f"SELECT key FROM romulus.runs {of_name('$1', '$2')} FOR UPDATE"
 # Children are locked in the order of their keys, as batches do; none of them is waited for.
-FREE: Final[LiteralString] = "SELECT key FROM romulus.runs WHERE key = ANY($1::bigint[]) ORDER BY key FOR UPDATE SKIP LOCKED"
+FREE: Final[LiteralString] = f"{LOCK_RUNS} SKIP LOCKED"
 WRITE: Final[LiteralString] = (
     "UPDATE romulus.runs SET status = $2, position = $3, revision = $4, owner = $5, fence = $6, cancel_seq = $7, cancel_reason = $8, "
     "last_transition = $9, armed = $10, losses = $11, wake_at = $12, lane = $13, queue_at = $14, priority = $15, digest = $16, "

@@ -14,6 +14,7 @@ from typing import Any, Final, LiteralString, NamedTuple
 from romulus.core.machine import TERMINAL
 from romulus.core.record import About, Run, StartedChild
 from romulus.core.transition import Attach, NewChild, NewRun, Transition
+from romulus.store.asking import HOW, ONCE_ASKED, TO_ASK
 
 from .floors import Lists, lowest
 from .rows import FIRST_GENERATION, ITSELF, generation_parts
@@ -57,9 +58,6 @@ TELL: Final[LiteralString] = (
     "INSERT INTO romulus.inbox (run, child, about, seq, failed, body, info) SELECT c.parent, c.child, 'child', 0, $2::boolean, $3::bytea, "
     "$4::text FROM romulus.children c JOIN romulus.runs p ON p.key = c.parent WHERE c.child = $1 AND p.finished_at IS NULL RETURNING run"
 )
-# Which live children the end of their generation asks, and for what. One that was cancelled before is asked again if it was retried.
-TO_ASK: Final[LiteralString] = "(c.on_close IN ('cancel', 'terminate', 'stopped') OR (c.on_close = 'closed' AND r.cancel_seq = 0))"
-HOW: Final[LiteralString] = "CASE c.on_close WHEN 'closed' THEN 'cancel' WHEN 'stopped' THEN 'terminate' ELSE c.on_close END"
 # A child taken over before the end of its generation was carried out at it is asked all the same.
 ASK_TAKEN_OVER: Final[LiteralString] = (
     f"INSERT INTO romulus.to_close (parent, generation, seq, how, reason) SELECT c.parent, $2, x.seq, {HOW}, '' "
@@ -85,9 +83,8 @@ ASKED: Final[LiteralString] = (
     "(SELECT 1 FROM romulus.runs p WHERE p.key = c.parent AND p.generation = c.generation AND p.finished_at IS NULL))) "
     f"WHERE q.key = ANY($1::bigint[]) AND (q.seq IS NOT NULL OR {TO_ASK}) ORDER BY q.key, c.seq LIMIT $2"
 )
-# Asked to end as it is to end with its parent: nothing is left to ask of it then, unless a person retries it.
 CLOSED: Final[LiteralString] = (
-    "UPDATE romulus.children c SET on_close = CASE c.on_close WHEN 'terminate' THEN 'stopped' ELSE 'closed' END "
+    f"UPDATE romulus.children c SET on_close = {ONCE_ASKED} "
     "FROM unnest($1::bigint[], $2::text[]) x (child, how) WHERE c.child = x.child AND c.on_close = x.how"
 )
 # A child and its parent that end at once do not see each other: the one tells, the other forgets what it was told before.

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, LiteralString, TypeAlias
 
-from romulus.store.contract import Evidence
+from romulus.store.contract import EVIDENCE_MAX, Evidence
 
 from .session import Session
 
-EVIDENCE_MAX: Final = 100  # rows of one run
-UNREAD_MAX: Final = 20  # of them: of attempts that workers could not read
 Late: TypeAlias = tuple[int, str, int, str]  # run, owner, fence, detail
 
 KEEP: Final[LiteralString] = (

@@ -14,10 +14,9 @@ from typing import Any, Final, LiteralString, NamedTuple
 
 from romulus.core.pools import PoolAttempt, PoolBeat, PoolEnd, PoolReport, PoolStanding, TakenPool
 from romulus.core.transition import Transition
-from romulus.store.contract import QueuedPool
+from romulus.store.contract import EVIDENCE_MAX, UNREAD_MAX, QueuedPool
 
 from .ending import ends
-from .evidence import EVIDENCE_MAX, UNREAD_MAX
 from .owners import gone_owners
 from .rows import Row, generation_parts
 from .session import Session

@@ -393,17 +393,11 @@ class PostgresStore:
 
     async def beat_pool(self, beats: Sequence[PoolBeat]) -> Sequence[bool]:
         """Store signs of life."""
-        try:
-            return await self._repeatable(lambda s: pools.beat(s, beats))
-        except RowsLocked:
-            return await self._repeatable(lambda s: pools.beat(s, beats, free=True))
+        return await self._or_free(lambda s, free: pools.beat(s, beats, free=free))
 
     async def report_pool(self, reports: Sequence[PoolReport]) -> Sequence[bool | None]:
         """Put how attempts ended into their runs' inboxes."""
-        try:
-            answers = await self._repeatable(lambda s: pools.report(s, reports))
-        except RowsLocked:
-            answers = await self._repeatable(lambda s: pools.report(s, reports, free=True))
+        answers = await self._or_free(lambda s, free: pools.report(s, reports, free=free))
         self._told()
         return answers
 
@@ -613,6 +607,13 @@ class PostgresStore:
             return await self._pool.write(work, first)
         except CommitUnknown as error:
             raise StoreUnavailable(str(error)) from error
+
+    async def _or_free(self, work: Callable[[OwnSession, bool], Awaitable[T]]) -> T:
+        """Run repeatable *work*; where it has waited for locked rows in vain, once more for what is free."""
+        try:
+            return await self._repeatable(lambda s: work(s, False))
+        except RowsLocked:
+            return await self._repeatable(lambda s: work(s, True))
 
     async def _resent(
         self, work: Callable[[OwnSession], Awaitable[T]], again: Callable[[T], T] = lambda found: found, *, unknown: bool = False,

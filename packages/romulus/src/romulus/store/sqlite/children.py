@@ -10,6 +10,7 @@ from typing import Final, LiteralString, NamedTuple
 from romulus.core.machine import RunStatus
 from romulus.core.record import About, StartedChild
 from romulus.core.transition import NewChild, NewRun, Transition
+from romulus.store.asking import HOW, ONCE_ASKED, TO_ASK
 
 from .bulk import Bulk
 from .connection import Row
@@ -46,9 +47,6 @@ CLOSE_ALL: Final = (
     "INSERT INTO to_close (generation) SELECT t.value FROM json_each(?) t WHERE EXISTS "
     "(SELECT 1 FROM children c WHERE c.generation = t.value AND c.on_close <> 'abandon')"
 )
-# Which live children the end of their generation asks, and for what. One that was cancelled before is asked again if it was retried.
-TO_ASK: Final[LiteralString] = "(c.on_close IN ('cancel', 'terminate', 'stopped') OR (c.on_close = 'closed' AND r.cancel_seq = 0))"
-HOW: Final[LiteralString] = "CASE c.on_close WHEN 'closed' THEN 'cancel' WHEN 'stopped' THEN 'terminate' ELSE c.on_close END"
 # A child taken over before the end of its generation was carried out at it is asked all the same.
 ASK_TAKEN_OVER: Final[LiteralString] = (
     f"INSERT INTO to_close (generation, seq, how, reason) SELECT ?1, t.value ->> 1, {HOW}, '' FROM json_each(?2) t "
@@ -69,9 +67,8 @@ ASKED: Final[LiteralString] = (
     "(SELECT 1 FROM runs p WHERE p.key = c.parent AND p.generation_key = c.generation AND p.finished_at IS NULL))) "
     f"WHERE (q.seq IS NOT NULL OR {TO_ASK}) ORDER BY q.key LIMIT ?"
 )
-# Asked to end as it is to end with its parent: nothing is left to ask of it then, unless a person retries it.
-CLOSED: Final = (
-    "UPDATE children SET on_close = CASE on_close WHEN 'terminate' THEN 'stopped' ELSE 'closed' END FROM json_each(?) t "
+CLOSED: Final[LiteralString] = (
+    f"UPDATE children SET on_close = {ONCE_ASKED} FROM json_each(?) t "
     "WHERE children.child = t.value ->> 0 AND children.on_close = t.value ->> 1"
 )
 

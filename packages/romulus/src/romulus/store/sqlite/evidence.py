@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from romulus.store.contract import Evidence
+from romulus.store.contract import EVIDENCE_MAX, Evidence
 
 from .rows import gathered, read_all
 from .session import Session
-
-EVIDENCE_MAX: Final = 100  # rows of one run
-UNREAD_MAX: Final = 20  # of them: of attempts that workers could not read
 
 
 def keep(session: Session, run: int, evidence: Evidence) -> None:

@@ -9,11 +9,11 @@ from typing import Any, Final, LiteralString, TypeAlias
 
 from romulus.core.pools import PoolAttempt, PoolBeat, PoolEnd, PoolReport, PoolStanding, TakenPool
 from romulus.core.transition import Transition
-from romulus.store.contract import Evidence, QueuedPool
+from romulus.store.contract import UNREAD_MAX, Evidence, QueuedPool
 
 from .bulk import Bulk
 from .connection import Row
-from .evidence import UNREAD_MAX, keep
+from .evidence import keep
 from .rows import gathered, read_all
 from .session import Session
 

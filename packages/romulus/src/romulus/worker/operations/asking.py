@@ -32,6 +32,7 @@ from romulus.core.operations import (
     why_stuck,
 )
 from romulus.core.text import escaped
+from romulus.worker.aside import reason_of
 from romulus.worker.ending import end
 from romulus.worker.engine import Engine
 from romulus.worker.exiting import Exited
@@ -50,12 +51,6 @@ def operation_of(row: OperationRow) -> Operation:
 def run_of(row: OperationRow) -> RunInfo:
     """Return what is known of the run of *row*."""
     return RunInfo(row.run_id, row.workflow, row.version, to_datetime(row.created_at), row.namespace, 0)
-
-
-def reason_of(error: Exception) -> str:
-    """Return why arguments cannot be read here, for people."""
-    words = str(error) if isinstance(error, RomulusError) else f"{type(error).__name__}: {error}"
-    return escaped(words[:WHY_MAX_CHARS])
 
 
 class Asker:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from romulus.core.attempts import never_again
 from romulus.core.commands import OperationSpec
 from romulus.core.operations import Ending, OperationRow, Report, ReportKind
+from romulus.worker.aside import reason_of
 from romulus.worker.engine import Engine
 
-from .asking import operation_of, reason_of, run_of
+from .asking import operation_of, run_of
 from .sending import Send, Sent
 
 if TYPE_CHECKING:

@@ -10,17 +10,14 @@ from collections.abc import Sequence
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 from romulus.core.commands import Command, StepCall
 from romulus.core.duration import to_datetime
-from romulus.core.errors import RomulusError
 from romulus.core.instance import RunInfo
 from romulus.core.pools import DEFAULT_POOL, PoolAttempt, PoolBeat, PoolEnd, PoolReport, PoolUnread
 from romulus.core.record import AttemptRow, Kind
 from romulus.core.seeds import Seeds
-from romulus.core.text import escaped
-from romulus.worker.aside import Aside
+from romulus.worker.aside import Aside, reason_of
 from romulus.worker.beats import last_details
 from romulus.worker.engine import Engine
 from romulus.worker.patience import SURPRISES_MAX, forever, patient
@@ -28,7 +25,6 @@ from romulus.worker.pause import pause
 
 from .attempt import PoolWork
 
-REASON_MAX_CHARS: Final = 2_000  # of why an attempt cannot be read
 log = logging.getLogger("romulus.worker")
 
 
@@ -156,8 +152,7 @@ class PoolWorker:
     def _leave(self, work: PoolWork, error: Exception) -> None:
         """Leave the attempt to others as it was: while workers are replaced one after another, or a key is not everywhere yet, some can."""
         attempt, engine = work.attempt, self._engine
-        words = str(error) if isinstance(error, RomulusError) else f"{type(error).__name__}: {error}"
-        reason = escaped(words[:REASON_MAX_CHARS])
+        reason = reason_of(error)
         unread = PoolUnread(attempt.step, attempt.seq, attempt.number, attempt.generation, attempt.pool, reason)
         self._report(work, PoolEnd.UNREAD, b"", unread.detail())
         if self._aside.put(attempt.key, attempt.step, engine.host.monotonic() + engine.settings.unread_pause):
